@@ -49,12 +49,38 @@ def _assert_says(message: str, *parts: str) -> None:
     assert not missing, f"{missing} not in: {message}"
 
 
+class _NoName:
+    """Neither compares nor hashes, as arrays and the like do not."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Broken:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise RuntimeError("out of order")
+
+
+MATRICES = ("precomputed", "similarity")
+NO_NAMES = (np.array(["a", "b"]), pd.NA, _NoName(), ["cosine"])
+HALVES = [0] * 4 + [1] * 4
+LAST_ALONE = [0] * 7 + [1]
+OVERFLOWING = ["'source' must have costs below"]
+VANISHING = ["'source' must have features of at least", "Rescale the features."]
+NO_ANGLE = ["'source' must have rows of a length", "Rescale the features."]
+NO_WEIGHTS = ["'target_weights' must be 8 numbers"]
+NO_COUNT = ["'k' must be a whole number", "integer"]
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (_with(3, 1, np.nan), ["'source'", "NaN and infinity", "row 3", "Drop or impute"]),
-        (_with(0, 0, np.inf), ["'source'", "NaN and infinity", "row 0", "Drop or impute"]),
-        (_with(7, 2, -np.inf), ["'source'", "NaN and infinity", "row 7", "Drop or impute"]),
+        *(
+            (_with(row, 1, bad), ["'source'", "NaN and infinity", f"row {row}", "Drop or impute"])
+            for row, bad in ((3, np.nan), (0, np.inf), (7, -np.inf))
+        ),
         (sp.csr_array(_with(3, 1, np.nan)), ["'source'", "NaN and infinity", "stored value"]),
         (np.empty((0, 3)), ["'source'", "at least one row", "shape (0, 3)"]),
         (np.empty((3, 0)), ["'source'", "one column", "shape (3, 0)"]),
@@ -67,8 +93,11 @@ def _assert_says(message: str, *parts: str) -> None:
         (np.array([[1, None]], object), ["'source'", "object"]),
         (POINTS + 1j, ["'source'", "complex128"]),
         ([[1.0, 2.0], [3.0]], ["'source'", "rectangular", "same length"]),
-        (_zero_row(4), ["all-zero row", "'cosine'", "index 4", "metric='euclidean'"]),
+        (_Broken(), ["'source'", "rectangular"]),
+        (_zero_row(4), ["'source'", "all-zero row", "'cosine'", "index 4", "metric='euclidean'"]),
         (sp.csr_array(_zero_row(4)), ["all-zero row", "'cosine'", "index 4", "Drop those rows"]),
+        (np.sign(POINTS) * 1.5e-310, NO_ANGLE),
+        (np.sign(POINTS) * 1.5e308, NO_ANGLE),
     ],
 )
 def test_a_source_that_is_no_matrix_of_numbers(source: Any, said: list[str]) -> None:
@@ -78,19 +107,40 @@ def test_a_source_that_is_no_matrix_of_numbers(source: Any, said: list[str]) -> 
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (_with(2, 0, np.nan), ["'target'", "NaN and infinity", "row 2", "Drop or impute"]),
-        (np.empty((0, 3)), ["'target'", "at least one row", "shape (0, 3)"]),
-        (
-            np.ones((4, 5)),
-            ["'target'", "as many columns as the source, 3", "same fea"],
-        ),
-        (np.ones(3), ["'target'", "two-dimensional", "shape (3,)"]),
-        (_zero_row(6), ["'target'", "all-zero row", "index 6", "metric='euclidean'"]),
-        ([["a"]], ["'target'"]),
+        (_with(2, 0, np.nan), ["NaN and infinity", "row 2", "Drop or impute"]),
+        (np.empty((0, 3)), ["at least one row", "shape (0, 3)"]),
+        (np.ones((4, 5)), ["as many columns as the source, 3", "same fea"]),
+        (np.ones(3), ["two-dimensional", "shape (3,)"]),
+        (_zero_row(6), ["all-zero row", "index 6", "metric='euclidean'"]),
+        ([["a"]], []),
     ],
 )
 def test_a_target_that_does_not_fit(target: Any, said: list[str]) -> None:
-    _assert_says(_refusal(POINTS, 2, target, metric="cosine"), *said)
+    _assert_says(_refusal(POINTS, 2, target, metric="cosine"), "'target'", *said)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "said"),
+    [
+        *((kind(POINTS * 1e307), {"metric": metric}, [*OVERFLOWING, f"metric='{metric}'"])
+          for metric in ("euclidean", "sqeuclidean", "dot", "l1")
+          for kind in (np.asarray, sp.csr_array)),
+        *(((POINTS * scale).astype(dtype), {"metric": metric}, VANISHING)
+          for metric in ("euclidean", "sqeuclidean", "dot")
+          for scale, dtype in ((1e-170, np.float64), (1e-30, np.float32))),
+        *((np.array([[1.7e308, 0.0], [0.0, 1e308]]), {"metric": metric},
+           [*OVERFLOWING, "Rescale the matrix."]) for metric in MATRICES),
+        *((COSTS, {"metric": metric, "target": POINTS}, ["'target'"]) for metric in MATRICES),
+        *((sp.csr_array(COSTS), {"metric": metric}, ["'source'", "dense matrix", "toarray()"])
+          for metric in MATRICES),
+        *((np.where(COSTS > 0.9, np.nan, COSTS), {"metric": metric},
+           ["'source'", "NaN and infinity"]) for metric in MATRICES),
+        (COSTS - 0.5, {"metric": "precomputed"},
+         ["'source'", "at least 0", "metric='similarity'"]),
+    ],
+)  # fmt: skip
+def test_numbers_that_make_no_costs(source: Any, options: dict[str, Any], said: Any) -> None:
+    _assert_says(_refusal(source, 1, **options), *said)
 
 
 def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
@@ -98,90 +148,186 @@ def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "said"),
-    [
-        (0, ["'k' must be at least 1", "Got 0", "one prototype or more"]),
-        (-3, ["'k' must be at least 1", "Got -3"]),
-        (9, ["'k' must not exceed the 8 rows"]),
-        (2.5, ["'k' must be a whole number", "Got 2.5", "integer"]),
-        (2.0, ["'k' must be a whole number", "Got 2.0", "integer"]),
-        ("3", ["'k' must be a whole number", "Got '3'", "integer"]),
-        (None, ["'k' must be a whole number", "Got None", "integer"]),
-        (True, ["'k' must be a whole number", "integer"]),
-        (np.True_, ["'k' must be a whole number", "True", "integer"]),
-    ],
-)
-def test_a_count_that_cannot_be(k: Any, said: list[str]) -> None:
-    _assert_says(_refusal(POINTS, k), *said)
-
-
-@pytest.mark.parametrize("method", ["uniproto", "random", Greedy(plan="resolve")])
-def test_more_prototypes_than_candidates(method: Any) -> None:
-    message = _refusal(POINTS, 6, exclude=[0, 1, 2], method=method)
-    _assert_says(message, "'k'", "the 5 rows that may be chosen")
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [
-        np.ones(7),
-        np.ones((8, 1)),
-        [1.0] * 7 + [-0.5],
-        np.zeros(8),
-        [1.0] * 7 + [np.nan],
-        [1.0] * 7 + [np.inf],
-        ["heavy"] * 8,
-        [[1.0], [2.0, 3.0]],
-    ],
-)
-def test_target_weights_that_are_no_distribution(weights: Any) -> None:
-    _assert_says(_refusal(target_weights=weights), "'target_weights' must be 8 numbers")
-
-
-@pytest.mark.parametrize(
-    ("parameter", "given", "suggested"),
-    [
-        ("metric", "cosin", "cosine"),
-        ("metric", "Euclidean", "euclidean"),
-        ("metric", "sqeuclid", "sqeuclidean"),
-        ("metric", "L1", "l1"),
-        ("metric", "precompute", "precomputed"),
-        ("method", "uniprot", "uniproto"),
-        ("method", "Random", "random"),
-    ],
-)
-def test_a_misspelt_name_meets_the_nearest_valid_one(
-    parameter: str, given: str, suggested: str
-) -> None:
-    message = _refusal(groups=[0] * 8, **{parameter: given})
-    _assert_says(message, f"'{parameter}'", repr(given), f"Did you mean '{suggested}'?")
-
-
-@pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"plan": "extent"}, ["'plan'", "'extent'", "Did you mean 'extend'?"]),
-        ({"plan": "Resolve"}, ["'plan'", "'Resolve'", "Did you mean 'resolve'?"]),
-        ({"plan": "entropic"}, ["'plan'", "Entropic()"]),
-        ({"gains": "aprox"}, ["'gains'", "'aprox'", "Did you mean 'approx'?"]),
-        ({"gains": "exactly"}, ["'gains'", "'exactly'", "Did you mean 'exact'?"]),
-        ({"sample": 0.0}, ["'sample'", "between 0 and 1"]),
-        ({"sample": 1.0}, ["'sample'", "between 0 and 1"]),
-        ({"sample": np.nan}, ["'sample'", "between 0 and 1"]),
-        ({"gains": "exact", "plan": Entropic()}, ["'gains'", "plan=Entropic(…)"]),
+        # how many
+        ({"k": 0}, ["'k' must be at least 1", "Got 0", "one prototype or more"]),
+        ({"k": -3}, ["'k' must be at least 1", "Got -3"]),
+        ({"k": 9}, ["'k' must not exceed the 8 rows"]),
+        *(({"k": k}, [*NO_COUNT, f"Got {k!r}"]) for k in (2.5, 2.0, "3", None, True, np.True_)),
+        *(
+            (
+                {"k": 6, "exclude": [0, 1, 2], "method": method},
+                ["'k'", "the 5 rows that may be chosen"],
+            )
+            for method in ("uniproto", "random", Greedy(plan="resolve"))
+        ),
+        # weights
+        *(({"target_weights": odd}, NO_WEIGHTS) for odd in (np.ones(7), np.ones((8, 1)))),
+        *(({"target_weights": [1.0] * 7 + [odd]}, NO_WEIGHTS) for odd in (-0.5, np.nan, np.inf)),
+        *(({"target_weights": odd}, NO_WEIGHTS) for odd in (np.zeros(8), ["heavy"] * 8)),
+        ({"target_weights": [[1.0], [2.0, 3.0]]}, NO_WEIGHTS),
+        ({"target_weights": _Broken()}, ["'target_weights'"]),
+        ({"target_weights": [10**400] * 8}, ["'target_weights' must"]),
+        # names
+        *(
+            ({"metric": odd}, ["'metric'", repr(odd), f"Did you mean '{meant}'?"])
+            for odd, meant in (
+                *(("cosin", "cosine"), ("Euclidean", "euclidean"), ("sqeuclid", "sqeuclidean")),
+                *(("L1", "l1"), ("precompute", "precomputed")),
+            )
+        ),
+        ({"metric": "zzz"}, ["'metric'", "cosine", "sqeuclidean", "'zzz'", "Use one of those"]),
+        ({"method": "uniprot"}, ["'method'", "'uniprot'", "Did you mean 'uniproto'?"]),
+        ({"method": "Random"}, ["'method'", "'Random'", "Did you mean 'random'?"]),
+        ({"method": 7}, ["'method'"]),
+        ({"method": UniProto}, ["'method' must"]),
+        *(({"metric": odd}, ["'metric' must be one of"]) for odd in NO_NAMES),
+        *(
+            ({"compute": uniproto.Compute(**{name: odd})}, [f"'{name}' must be one of"])
+            for odd in NO_NAMES
+            for name in ("device", "neighbours")
+        ),
+        # rows
+        *(
+            ({parameter: rows}, [f"'{parameter}'", *said])
+            for parameter in ("include", "exclude")
+            for rows, said in (
+                ([8], ["row numbers from 0 to 7"]),
+                ([-1], ["row numbers from 0 to 7"]),
+                ([1, 1], ["must not repeat a row", "Remove the repeats."]),
+                ([0.5], ["row numbers or a boolean mask of length 8", "float64"]),
+                (["a"], ["row numbers or a boolean mask of length 8", "<U1"]),
+                ([True, False], ["boolean mask of length 8", "shape (2,)"]),
+                ([[0, 1]], ["row numbers or a boolean mask", "shape (1, 2)"]),
+                (3, ["row numbers or a boolean mask", "shape ()"]),
+            )
+        ),
+        ({"include": [1, 2], "exclude": [2, 3]}, ["'exclude'", "'include'"]),
+        ({"include": [1, 2, 3]}, ["'include'", "k=2", "Raise k."]),
+        # other options
+        *(
+            ({"min_distance": odd}, ["'min_distance'", "at least 0", f"got {odd!r}"])
+            for odd in (-0.1, np.nan, np.inf, True, [0.1])
+        ),
+        ({"min_distance": "yes"}, ["'min_distance'", "auto"]),
+        ({"min_distance": 10**400}, ["'min_distance' must"]),
+        *(({"seed": odd}, ["'seed' must", f"Got {odd!r}", "Pass"]) for odd in (-1, 0.5, "0", None)),
+        *(
+            ({"certify": odd}, ["'certify' must be True, False or a positive number"])
+            for odd in (np.array([1.0, 2.0]), "yes", "30", None, 0, -1, np.nan, 1j)
+        ),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(options: dict[str, Any], said: list[str]) -> None:
+    _assert_says(_refusal(**options), *said)
+
+
+def test_faiss_is_not_given_what_would_end_the_process() -> None:
+    pytest.importorskip("faiss")
+    options = {"metric": "euclidean", "compute": uniproto.Compute(neighbours="faiss")}
+    _assert_says(_refusal(POINTS * 1e30, **options), "'neighbours' must be 'exact'")
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert len(_refusal(metric=["cosine"] * 10**5)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "said"),
+    [
+        ([0] * 7, {}, ["'groups'", "one label per row, 8 in all"]),
+        (3, {}, ["'groups'", "one label per row, 8 in all", "shape ()"]),
+        (["a"] * 7 + [None], {}, ["'groups'", "a label in every row"]),
+        ([1.0] * 7 + [np.nan], {}, ["'groups'", "a label in every row"]),
+        (np.array(["a", 1] * 4, dtype=object), {}, ["groups'", "one kind"]),
+        (_Broken(), {}, ["'groups'"]),
+        ([0] * 8, {"target": POINTS[:3]}, ["'groups'", "of the target, too", "Groups(labels, "]),
+        (
+            uniproto.Groups([0] * 8, target=[0, 1]),
+            {"target": POINTS[:3]},
+            ["'groups'", "3 in all", "shape (2,)"],
+        ),
+        (
+            uniproto.Groups([0] * 8, target=[0, 1, 2]),
+            {"target": POINTS[:3]},
+            ["'groups'", "every group of the target", "[1, 2]"],
+        ),
+        (
+            uniproto.Groups(LAST_ALONE, budgets={1: 1, 0: 1}),
+            {"target_weights": [1] * 7 + [0]},
+            ["'target_weights'", "group 1"],
+        ),
+        (
+            uniproto.Groups(LAST_ALONE, target=[0, 0]),
+            {"target": POINTS[:2], "include": [7]},
+            ["'include'"],
+        ),
     ],
 )
-def test_options_of_the_method(options: dict[str, Any], said: list[str]) -> None:
-    with pytest.raises(UniprotoError) as caught:
-        Greedy(**options)
+def test_groups_that_cannot_be_served(
+    groups: Any, options: dict[str, Any], said: list[str]
+) -> None:
+    _assert_says(_refusal(groups=groups, **options), *said)
+
+
+@pytest.mark.parametrize(
+    ("labels", "budgets", "said"),
+    [
+        ([0] * 8, {"nobody": 2}, ["['nobody']"]),
+        ([0] * 8, {0: True}, ["whole number"]),
+        ([0] * 8, {0: 3}, ["k=2", "a sum of 3"]),
+        (LAST_ALONE, {1: 2}, ["group 1", "1 (rows that may be chosen)", "Got 2"]),
+        (HALVES, "ballanced", ["Did you mean 'balanced'?"]),
+        *((HALVES, {0: odd, 1: 1}, ["whole number", repr(odd)]) for odd in (1.5, "two", None)),
+        (HALVES, {0: 10**30}, []),
+        (HALVES, {0: 10**30, 1: 2 - 10**30}, []),
+        (HALVES, np.array([1, 1]), ["balanced, proportional", "array([1, 1])"]),
+    ],
+)
+def test_budgets_that_cannot_be_kept(labels: list[int], budgets: Any, said: list[str]) -> None:
+    _assert_says(_refusal(groups=uniproto.Groups(labels, budgets=budgets)), "'budgets'", *said)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Greedy(plan="extent"), ["'plan'", "'extent'", "Did you mean 'extend'?"]),
+        (lambda: Greedy(plan="Resolve"), ["'plan'", "'Resolve'", "Did you mean 'resolve'?"]),
+        (lambda: Greedy(plan="entropic"), ["'plan'", "Entropic()"]),
+        (lambda: Greedy(plan=np.array(["a", "b"])), ["'plan' must"]),
+        (lambda: Greedy(gains="aprox"), ["'gains'", "'aprox'", "Did you mean 'approx'?"]),
+        (lambda: Greedy(gains="exactly"), ["'gains'", "'exactly'", "Did you mean 'exact'?"]),
+        (lambda: Greedy(gains="exact", plan=Entropic()), ["'gains'", "plan=Entropic(…)"]),
+        (lambda: Greedy(sample=0.0), ["'sample'", "between 0 and 1"]),
+        (lambda: Greedy(sample=1.0), ["'sample'", "between 0 and 1"]),
+        (lambda: Greedy(sample=np.nan), ["'sample'", "between 0 and 1"]),
+        (lambda: Greedy(sample=5), ["'sample' must"]),
+        (lambda: Greedy(sample=np.array([0, 1])), ["'sample' must"]),
+        (lambda: Greedy(sample="0.1"), ["'sample' must"]),
+        (lambda: Entropic(reg=0.0), ["'reg' must be positive and finite"]),
+        (lambda: Entropic(reg=-1.0), ["'reg' must be positive and finite"]),
+        (lambda: Entropic(reg=np.nan), ["'reg' must be positive and finite"]),
+        (lambda: Entropic(reg=np.inf), ["'reg' must be positive and finite"]),
+        (lambda: Entropic(reg="small"), ["'reg' must"]),
+        (lambda: Entropic(reg=10**400), ["'reg' must"]),
+        (lambda: Entropic(iterations=2.5), ["'iterations' must"]),
+        (lambda: UniProto(search="greedy"), ["'search' must be one of"]),
+        (lambda: UniProto(seconds="x"), ["'seconds' must"]),
+        (lambda: UniProto(seconds=10**400), ["'seconds' must"]),
+        (lambda: uniproto.MMDCritic(bandwidth="wide"), ["'bandwidth' must"]),
+        (lambda: uniproto.ProtoDash(bandwidth=np.array([1.0, 2.0])), ["'bandwidth' must"]),
+        (lambda: uniproto.FasterPAM(iterations="many"), ["'iterations' must"]),
+        (lambda: uniproto.FasterPAM(iterations=2.5), ["'iterations' must"]),
+        (lambda: uniproto.Density(alpha=10**400), ["'alpha' must"]),
+    ],
+)
+def test_options_of_a_method(make: Any, said: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        make()
     assert isinstance(caught.value, ValueError)
     _assert_says(str(caught.value), *said)
-
-
-@pytest.mark.parametrize("reg", [0.0, -1.0, np.nan, np.inf])
-def test_a_strength_that_is_none(reg: float) -> None:
-    with pytest.raises(InvalidInputError, match="'reg' must be positive and finite"):
-        Entropic(reg=reg)
 
 
 @pytest.mark.parametrize(
@@ -200,112 +346,6 @@ def test_options_of_old_say_where_they_went(option: str, said: str) -> None:
     assert str(caught.value) == f"UniProto has no option {option!r}. Use {said}."
     with pytest.raises(AttributeError, match=r"is now Greedy\(sample=0\.1\)"):
         uniproto.Stochastic  # noqa: B018
-    with pytest.raises(InvalidInputError, match="'search' must be one of"):
-        UniProto(search="greedy")
-
-
-def test_a_name_like_no_other_lists_the_valid_ones() -> None:
-    message = _refusal(metric="zzz")
-    _assert_says(message, "'metric'", "cosine", "sqeuclidean", "'zzz'", "Use one of those names.")
-
-
-def test_a_method_that_is_none() -> None:
-    _assert_says(_refusal(method=7), "'method'")
-
-
-@pytest.mark.parametrize("parameter", ["include", "exclude"])
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([8], ["row numbers from 0 to 7"]),
-        ([-1], ["row numbers from 0 to 7"]),
-        ([1, 1], ["must not repeat a row", "Remove the repeats."]),
-        ([0.5], ["row numbers or a boolean mask of length 8", "float64"]),
-        (["a"], ["row numbers or a boolean mask of length 8", "<U1"]),
-        ([True, False], ["boolean mask of length 8", "shape (2,)"]),
-        ([[0, 1]], ["row numbers or a boolean mask", "shape (1, 2)"]),
-        (3, ["row numbers or a boolean mask", "shape ()"]),
-    ],
-)
-def test_rows_that_are_none(parameter: str, rows: Any, said: list[str]) -> None:
-    _assert_says(_refusal(**{parameter: rows}), f"'{parameter}'", *said)
-
-
-def test_rows_both_given_and_excluded() -> None:
-    message = _refusal(include=[1, 2], exclude=[2, 3])
-    _assert_says(message, "'exclude'", "'include'")
-
-
-def test_more_given_rows_than_prototypes() -> None:
-    _assert_says(_refusal(include=[1, 2, 3]), "'include'", "k=2", "Raise k.")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"groups": [0] * 7}, ["'groups'", "one label per row, 8 in all"]),
-        ({"groups": 3}, ["'groups'", "one label per row, 8 in all", "shape ()"]),
-        ({"groups": ["a"] * 7 + [None]}, ["'groups'", "a label in every row"]),
-        ({"groups": [1.0] * 7 + [np.nan]}, ["'groups'", "a label in every row"]),
-        (
-            {"groups": [0] * 8, "target": POINTS[:3]},
-            ["'groups'", "of the target, too", "Groups(labels, target=…)"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 8, target=[0, 1]), "target": POINTS[:3]},
-            ["'groups'", "3 in all", "shape (2,)"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 8, target=[0, 1, 2]), "target": POINTS[:3]},
-            ["'groups'", "every group of the target", "[1, 2]"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 8, budgets={"nobody": 2})},
-            ["'budgets'", "['nobody']"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 8, budgets={0: True})},
-            ["'budgets'", "whole number"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 8, budgets={0: 3})},
-            ["'budgets'", "k=2", "a sum of 3"],
-        ),
-        (
-            {"groups": uniproto.Groups([0] * 7 + [1], budgets={1: 2})},
-            ["'budgets'", "group 1", "1 (rows that may be chosen)", "Got 2"],
-        ),
-        (
-            {
-                "groups": uniproto.Groups([0] * 7 + [1], budgets={1: 1, 0: 1}),
-                "target_weights": [1] * 7 + [0],
-            },
-            ["'target_weights'", "group 1"],
-        ),
-        (
-            {
-                "groups": uniproto.Groups([0] * 7 + [1], target=[0, 0]),
-                "target": POINTS[:2],
-                "include": [7],
-            },
-            ["'include'"],
-        ),
-    ],
-)
-def test_groups_that_cannot_be_served(options: dict[str, Any], said: list[str]) -> None:
-    _assert_says(_refusal(**options), *said)
-
-
-def test_labels_that_cannot_be_compared() -> None:
-    mixed = np.array(["a", 1] * 4, dtype=object)
-    _assert_says(_refusal(groups=mixed), "groups'", "one kind")
-
-
-@pytest.mark.parametrize("distance", [-0.1, np.nan, np.inf, True, [0.1]])
-def test_a_threshold_that_is_no_distance(distance: Any) -> None:
-    message = _refusal(min_distance=distance)
-    _assert_says(message, "'min_distance'", "at least 0", f"got {distance!r}")
-    _assert_says(_refusal(min_distance="yes"), "'min_distance'", "auto")
 
 
 def test_a_threshold_that_leaves_too_few() -> None:
@@ -314,71 +354,10 @@ def test_a_threshold_that_leaves_too_few() -> None:
     _assert_says(str(caught.value), "'min_distance'", "k=3", "only 1", "1e+09", "Lower it")
 
 
-@pytest.mark.parametrize("seed", [-1, 0.5, "0", None])
-def test_a_seed_that_is_no_whole_number(seed: Any) -> None:
-    _assert_says(_refusal(seed=seed), "'seed' must", f"Got {seed!r}", "Pass")
-
-
-@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
-@pytest.mark.parametrize(
-    ("source", "target", "said"),
-    [
-        (COSTS, POINTS, ["'target'"]),
-        (sp.csr_array(COSTS), None, ["'source'", "dense matrix", "toarray()"]),
-        (np.where(COSTS > 0.9, np.nan, COSTS), None, ["'source'", "NaN and infinity"]),
-    ],
-)
-def test_matrices_that_cannot_be_read(metric: str, source: Any, target: Any, said: Any) -> None:
-    _assert_says(_refusal(source, 2, target, metric=metric), *said)
-
-
-def test_negative_costs() -> None:
-    message = _refusal(COSTS - 0.5, 2, metric="precomputed")
-    _assert_says(message, "'source'", "at least 0", "metric='similarity'")
-
-
-def test_a_zero_row_is_blamed_on_the_source_when_there_is_no_target() -> None:
-    _assert_says(_refusal(_zero_row(4), metric="cosine"), "'source'", "index 4")
-
-
-def test_budgets_by_a_word_that_is_none() -> None:
-    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets="ballanced"))
-    _assert_says(message, "'budgets'", "Did you mean 'balanced'?")
-
-
-@pytest.mark.parametrize("count", [1.5, "two", None])
-def test_a_budget_that_is_no_whole_number(count: Any) -> None:
-    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets={0: count, 1: 1}))
-    _assert_says(message, "'budgets'", "whole number", repr(count))
-
-
-@pytest.mark.parametrize("budgets", [{0: 10**30}, {0: 10**30, 1: 2 - 10**30}])
-def test_a_budget_too_large_for_any_machine(budgets: Any) -> None:
-    groups = uniproto.Groups([0] * 4 + [1] * 4, budgets=budgets)
-    _assert_says(_refusal(groups=groups), "'budgets'")
-
-
-def test_budgets_that_are_neither_a_name_nor_a_mapping() -> None:
-    message = _refusal(groups=uniproto.Groups([0] * 4 + [1] * 4, budgets=np.array([1, 1])))
-    _assert_says(message, "'budgets'", "balanced, proportional", "array([1, 1])")
-
-
-@pytest.mark.parametrize(
-    ("make", "parameter"),
-    [
-        (lambda: Greedy(plan=Entropic(reg="small")), "reg"),
-        (lambda: Greedy(plan=Entropic(iterations=2.5)), "iterations"),
-        (lambda: Greedy(sample=5), "sample"),
-        (lambda: Greedy(sample=np.array([0, 1])), "sample"),
-        (lambda: Greedy(sample="0.1"), "sample"),
-        (lambda: UniProto(seconds="x"), "seconds"),
-        (lambda: uniproto.select(POINTS, 2, method=UniProto), "method"),
-    ],
-)
-def test_options_of_the_wrong_kind(make: Any, parameter: str) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        make()
-    _assert_says(str(caught.value), f"'{parameter}' must")
+@pytest.mark.parametrize("seconds", [-1, 0, None, True, "3", float("nan")])
+def test_seconds_of_an_improvement(seconds: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'seconds' must be a positive number of seconds"):
+        uniproto.select(np.eye(3), 2, method="random").improve(seconds)
 
 
 TABLES = {
@@ -417,70 +396,6 @@ def test_single_columns_may_have_any_name() -> None:
 # What the random questions of tests/fuzz found.
 
 
-class _NoName:
-    """Neither compares nor hashes, as arrays and the like do not."""
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("no comparison")
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("parameter", ["metric", "device", "neighbours"])
-@pytest.mark.parametrize("odd", [np.array(["a", "b"]), pd.NA, _NoName(), ["cosine"]])
-def test_names_that_do_not_compare(parameter: str, odd: Any) -> None:
-    given = {parameter: odd}
-    options = given if parameter == "metric" else {"compute": uniproto.Compute(**given)}
-    _assert_says(_refusal(**options), f"'{parameter}' must be one of")
-
-
-@pytest.mark.parametrize("certify", [np.array([1.0, 2.0]), "yes", "30", None, 0, -1, np.nan, 1j])
-def test_a_wish_for_a_certificate_that_is_neither(certify: Any) -> None:
-    _assert_says(_refusal(certify=certify), "'certify' must be True, False or a positive number")
-
-
-@pytest.mark.parametrize("seconds", [-1, 0, None, True, "3", float("nan")])
-def test_seconds_of_an_improvement(seconds: Any) -> None:
-    with pytest.raises(InvalidInputError, match="'seconds' must be a positive number of seconds"):
-        uniproto.select(np.eye(3), 2, method="random").improve(seconds)
-
-
-@pytest.mark.parametrize(
-    ("make", "parameter"),
-    [
-        (lambda: Greedy(plan=np.array(["a", "b"])), "plan"),
-        (lambda: Greedy(plan=Entropic(reg=10**400)), "reg"),
-        (lambda: UniProto(seconds=10**400), "seconds"),
-        (lambda: uniproto.MMDCritic(bandwidth="wide"), "bandwidth"),
-        (lambda: uniproto.ProtoDash(bandwidth=np.array([1.0, 2.0])), "bandwidth"),
-        (lambda: uniproto.FasterPAM(iterations="many"), "iterations"),
-        (lambda: uniproto.FasterPAM(iterations=2.5), "iterations"),
-        (lambda: uniproto.Density(alpha=10**400), "alpha"),
-        (lambda: uniproto.select(POINTS, 2, min_distance=10**400), "min_distance"),
-        (lambda: uniproto.select(POINTS, 2, target_weights=[10**400] * 8), "target_weights"),
-    ],
-)
-def test_options_that_are_no_numbers(make: Any, parameter: str) -> None:
-    with pytest.raises(InvalidInputError) as caught:
-        make()
-    _assert_says(str(caught.value), f"'{parameter}' must")
-
-
-def test_a_long_value_is_shown_in_part() -> None:
-    assert len(_refusal(metric=["cosine"] * 10**5)) < 1000
-
-
-class _Broken:
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise RuntimeError("out of order")
-
-
-def test_values_that_break_when_they_are_read() -> None:
-    _assert_says(_refusal(_Broken()), "'source'", "rectangular")
-    _assert_says(_refusal(groups=_Broken()), "'groups'")
-    _assert_says(_refusal(target_weights=_Broken()), "'target_weights'")
-
-
 @pytest.mark.parametrize("path", ["\x00.npy", "\ud800.npy", "a" * 5000 + ".npy"])
 def test_paths_that_no_system_has(path: str) -> None:
     with pytest.raises(uniproto.UniprotoError, match="is no path") as caught:
@@ -488,46 +403,11 @@ def test_paths_that_no_system_has(path: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "dot", "l1"])
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_features_whose_costs_overflow(metric: str, kind: Any) -> None:
-    message = _refusal(kind(POINTS * 1e307), metric=metric)
-    _assert_says(message, "'source' must have costs below", f"metric='{metric}'")
-
-
-@pytest.mark.parametrize("metric", ["precomputed", "similarity"])
-def test_matrices_whose_sums_overflow(metric: str) -> None:
-    message = _refusal(np.array([[1.7e308, 0.0], [0.0, 1e308]]), 1, metric=metric)
-    _assert_says(message, "'source' must have costs below", "Rescale the matrix.")
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "dot"])
-@pytest.mark.parametrize(("scale", "dtype"), [(1e-170, np.float64), (1e-30, np.float32)])
-def test_features_whose_squares_vanish(metric: str, scale: float, dtype: type) -> None:
-    message = _refusal((POINTS * scale).astype(dtype), metric=metric)
-    _assert_says(message, "'source' must have features of at least", "Rescale the features.")
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e-9])
 def test_rows_that_are_all_alike_are_fine(value: float, dtype: type) -> None:
     alike = np.full((7, 3), value, dtype)
     assert uniproto.select(alike, 3, metric="euclidean").cost == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-310, 1e308])
-def test_rows_too_short_or_too_long_for_an_angle(scale: float) -> None:
-    points = np.sign(POINTS) * 1.5 * scale
-    message = _refusal(points, metric="cosine")
-    _assert_says(message, "'source' must have rows of a length", "Rescale the features.")
-
-
-def test_faiss_is_not_given_what_would_end_the_process() -> None:
-    pytest.importorskip("faiss")
-    message = _refusal(
-        POINTS * 1e30, metric="euclidean", compute=uniproto.Compute(neighbours="faiss")
-    )
-    _assert_says(message, "'neighbours' must be 'exact'")
 
 
 def test_sampling_with_the_smallest_error() -> None:

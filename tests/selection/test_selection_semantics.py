@@ -506,6 +506,15 @@ def test_too_few_distinct_examples_are_noticed(name, copies) -> None:
         uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], min_distance=0.01)
 
 
+@pytest.mark.parametrize("between", [1, 30])
+def test_random_choices_that_are_too_near_one_another_are_not_compared(between) -> None:
+    ends = [[0.0], [2.0]]  # a row drawn between them leaves none that is far enough away
+    points = ends + [[1.0]] * between
+    chosen = uniproto.select(points, 2, ends, metric="euclidean", min_distance=1.5)
+    assert sorted(chosen.indices) == [0, 1]
+    assert ("with random ones" in chosen.summary()) == (between == 1)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_near_duplicates_in_different_groups_are_not_both_chosen(name, copies) -> None:
     labels = np.arange(40) % 2  # every example has copies in both groups

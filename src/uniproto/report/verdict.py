@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.errors import TooFewApartError
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
@@ -106,11 +107,17 @@ def random_costs(
     begin = time.perf_counter()
     wanted = RANDOM_DRAWS if draws is None else draws
     for seed in range(wanted):
-        picks, _ = pick(problem.with_seed(seed), Random(), Progress(False))
+        try:
+            picks, _ = pick(problem.with_seed(seed), Random(), Progress(False))
+        except TooFewApartError:  # after the first rows drawn, too few others are far enough away
+            wanted -= 1
+            continue
         found.append(transport(problem, picks.rows).cost)
         spent = time.perf_counter() - begin
         if spent + spent / len(found) > limit:
             break
+    if not found:
+        return [], "Random's cost is missing: random choices leave too few rows that far apart."
     note = "" if len(found) == wanted else f"Time allowed {counted(len(found), 'random choice')}."
     return found, note
 
