@@ -11,11 +11,14 @@ built path by path, which takes longer and looks at nothing but costs in use.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -222,10 +225,20 @@ def verify_flow(
         )
 
 
+@cache
 def import_ot() -> ModuleType:
-    """POT, without the deep-learning frameworks it would load on sight."""
+    """POT's linear programs, without the rest of it, which takes two seconds to load.
+
+    Nor are the deep-learning frameworks loaded that it would use on sight. While its part loads,
+    the package is bare; whoever imports `ot` later gets all of it.
+    """
     for framework in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{framework}", "1")
-    import ot
-
-    return ot
+    whole = importlib.util.find_spec("ot")
+    if whole is None or "ot" in sys.modules:
+        return importlib.import_module("ot.lp")
+    sys.modules["ot"] = importlib.util.module_from_spec(whole)
+    try:
+        return importlib.import_module("ot.lp")
+    finally:
+        del sys.modules["ot"]
