@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uniproto.errors import InvalidInputError, require_int, require_name
-from uniproto.lm.batches.methods import BATCH_METHODS
+from uniproto.lm.batches.methods import BATCH_METHODS, BatchMethod
 from uniproto.lm.batches.selector import MODES, BatchSelector, as_batch_method
 from uniproto.methods import Method
 from uniproto.runtime.settings import setting
@@ -15,10 +15,6 @@ from uniproto.runtime.settings import setting
 FEATURES = ("gradient", "zeroth-order", "adapters", "embedding")
 LOSSES = ("example", "token")
 MOMENTS = ("optimizer", "pool", "example")  # explained in `adam_moments.py`, which needs torch
-_USUAL_FEATURES = {"colm": "zeroth-order", "sbert": "embedding"}
-_USUAL_MOMENTS = {"colm": "example"}
-_PLAIN = ("greats", "colm-raw")  # methods that take gradients as they are
-_UNSCORED = ("random", "full")
 
 
 @dataclass(frozen=True)
@@ -143,56 +139,44 @@ class SelectionConfig:
             )
 
     @property
+    def chooses(self) -> BatchMethod:
+        """The method, with what it needs and what is usual for it."""
+        return as_batch_method(self.method)
+
+    @property
     def name(self) -> str:
-        return self.method if isinstance(self.method, str) else self.method.name
+        return self.chooses.name
 
     @property
     def usual_features(self) -> str:
-        """The features chosen, or else the method's default."""
-        if self.features is not None:
-            return self.features
-        return _USUAL_FEATURES.get(self.name, "gradient")
+        """The features chosen, or else the method's default; likewise what follows."""
+        return self.features or self.chooses.features
 
     @property
     def usual_metric(self) -> str:
-        """The metric chosen, or else the method's default."""
-        if self.metric is not None:
-            return self.metric
-        return as_batch_method(self.method).metric
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the method looks at: features, losses, validation_features."""
-        known = BATCH_METHODS.get(self.name) if isinstance(self.method, str) else None
-        return frozenset({"features"}) if known is None else known.needs
+        return self.metric or self.chooses.metric
 
     @property
     def aligned(self) -> bool:
-        return self.name not in _PLAIN if self.adam_aligned is None else self.adam_aligned
+        return self.chooses.aligned if self.adam_aligned is None else self.adam_aligned
 
     @property
     def usual_moments(self) -> str:
-        """The moments chosen, or else the method's default."""
-        return self.moments or _USUAL_MOMENTS.get(self.name, "optimizer")
+        return self.moments or self.chooses.moments
 
     @property
     def usual_loss(self) -> str:
-        """The loss chosen, or else the method's default."""
-        if self.loss is not None:
-            return self.loss
-        return (
-            "example" if self.name in ("uniproto", "greedy") and self.loss_fn is None else "token"
-        )
+        return self.loss or (self.chooses.loss if self.loss_fn is None else "token")
 
     @property
     def scores(self) -> bool:
         """Whether the model looks at every example of a pool."""
-        return self.name not in _UNSCORED and self.usual_features != "embedding"
+        return bool(self.chooses.needs) and self.usual_features != "embedding"
 
     @property
     def differentiates(self) -> bool:
         """Whether it does so by gradients, not by losses alone."""
-        return self.scores and self.name != "maxloss"
+        return self.scores and "features" in self.chooses.needs
 
     def selector(
         self,

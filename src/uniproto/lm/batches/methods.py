@@ -197,6 +197,10 @@ class BatchMethod:
     metric: str = "dot"
     keep_small: bool = False  # take small sources whole
     coordinates: int | None = None
+    features: str = "gradient"
+    aligned: bool = True  # divide gradients by the optimizer's √v
+    moments: str = "optimizer"
+    loss: str = "token"  # what a step minimises
 
     @property
     def compares(self) -> bool:
@@ -209,20 +213,29 @@ BATCH_METHODS = {
     for method in (
         # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
         # favour long gradients, which bends it.
-        BatchMethod("uniproto", pick_uniproto, metric="euclidean"),
-        BatchMethod("greedy", pick_greedily, metric="euclidean"),
-        BatchMethod("colm", pick_medoids, metric="l1", keep_small=True, coordinates=2560),
+        BatchMethod("uniproto", pick_uniproto, metric="euclidean", loss="example"),
+        BatchMethod("greedy", pick_greedily, metric="euclidean", loss="example"),
+        BatchMethod(
+            "colm",
+            pick_medoids,
+            metric="l1",
+            keep_small=True,
+            coordinates=2560,
+            features="zeroth-order",
+            moments="example",
+        ),
         # As the paper runs it: on raw gradients of the LoRA weights, by backpropagation.
-        BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True),
+        BatchMethod("colm-raw", pick_medoids, metric="l1", keep_small=True, aligned=False),
         BatchMethod(
             "greats",
             pick_greats,
             needs=frozenset({"features", "validation_features"}),
             gradients=True,
+            aligned=False,
         ),
         BatchMethod("gradnorm", pick_longest, gradients=True),
         BatchMethod("maxloss", pick_hardest, needs=frozenset({"losses"})),
-        BatchMethod("sbert", pick_medoids, metric="cosine"),
+        BatchMethod("sbert", pick_medoids, metric="cosine", features="embedding"),
         BatchMethod("kmedoids", pick_medoids),
         BatchMethod("random", pick_random, needs=frozenset(), random=True),
         BatchMethod("full", pick_all, needs=frozenset(), takes_all=True),
@@ -235,9 +248,10 @@ def from_object(method: Method) -> BatchMethod:
     if method in (UniProto(), Greedy()):
         # Inside a training step every pick counts: compiled loops, no second of search.
         return BATCH_METHODS[method.name]
-    ours = BATCH_METHODS.get(method.name) if isinstance(method, UniProto | Greedy) else None
-    metric = "dot" if ours is None else ours.metric
-    return BatchMethod(method.name, partial(_pick_with, method), random=True, metric=metric)
+    pick = partial(_pick_with, method)
+    if isinstance(method, UniProto | Greedy):
+        return replace(BATCH_METHODS[method.name], pick=pick, random=True)
+    return BatchMethod(method.name, pick, random=True)
 
 
 def _pick_with(method: Method, part: Part, k: int) -> Rows:

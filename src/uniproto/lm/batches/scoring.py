@@ -45,8 +45,8 @@ def scores_of(
     `model`, `optimizer`: those that are trained. `embeddings`: one vector per row of the data.
     `draw_anchors`: validation examples for `greats`, drawn with a seed.
     """
-    if "features" not in config.needs:
-        if "losses" not in config.needs:
+    if "features" not in config.chooses.needs:
+        if "losses" not in config.chooses.needs:
             return Scores(losses=np.zeros(pool.size))
         how: dict[str, Any] = {
             "score_batch_size": config.score_batch_size,
@@ -66,7 +66,7 @@ def scores_of(
     options: dict[str, Any] = {name: getattr(config, name) for name in same}
     options["normalise"] = optimizer if config.aligned else None
     options["moments"] = config.usual_moments
-    if "validation_features" in config.needs:
+    if "validation_features" in config.chooses.needs:
         return _with_anchors(pool, config, model, draw_anchors(seed), options)
     if config.usual_features == "adapters":
         inner = gradient_inner_products(

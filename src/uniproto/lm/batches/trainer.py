@@ -419,7 +419,7 @@ def require_supported(trainer: Any) -> None:
     if causal and trainer.model is not None:
         require_language_model(unwrapped(trainer.model))
     for kind in ("fsdp", "deepspeed"):
-        if getattr(trainer, f"is_{kind}_enabled", False) and config.name not in ("random", "full"):
+        if getattr(trainer, f"is_{kind}_enabled", False) and config.chooses.needs:
             raise InvalidInputError(
                 f"{kind} may shard the model, whose examples then cannot be scored. Use plain data "
                 "parallelism (torchrun), or method='random'."
