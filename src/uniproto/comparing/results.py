@@ -357,19 +357,8 @@ class KPath:
         from uniproto.comparing.charts import path_chart, path_page
 
         folder = Path(folder)
-        record = {
-            "format": 1,
-            "method": self.method,
-            "shape": list(self.shape),
-            "metric": self.metric,
-            "bandwidth": self.bandwidth,
-            "rows": self.rows,
-            "knee": self.knee,
-            "max_cost": self.max_cost,
-            "chosen": self.chosen,
-            "searched": self.searched,
-            "versions": versions(),
-        }
+        told = {name: value for name, value in vars(self).items() if name != "selection"}
+        record = {"format": 1, **told, "versions": versions()}
         if self.selection is not None:
             self.selection.save(folder / "selection")
         return save_results(folder, "path", self.rows, record, path_chart(self), path_page(self))
