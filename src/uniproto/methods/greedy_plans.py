@@ -270,6 +270,9 @@ def _scan_fills(
     return values
 
 
+# --- the state of a greedy run, and the checkpoint its picks are saved to -------------------------
+
+
 class GreedyRun:
     """Rows, their costs and the mass each holds, in pick order.
 

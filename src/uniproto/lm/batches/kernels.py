@@ -114,6 +114,11 @@ def l1_costs(rows: NDArray[Any]) -> NDArray[Any]:
     return costs
 
 
+# --- a few exact exchanges in a pool of some dozens of rows, within about a millisecond -----------
+# Inside a training step there is no second for a search. Where there are few sets of rows all are
+# compared; elsewhere the prototypes that are missed least are compared with every other row.
+
+
 _FEW_SETS = 300  # that are compared one by one
 _WORK = 400_000  # of exchanges, about a nanosecond each
 _TRIED = 2  # rows at the place of each prototype

@@ -200,7 +200,10 @@ def _up_to_one(offered: Numbers) -> Numbers:
 
 
 class Conditions:
-    """The conditions of a problem, by the positions of a table."""
+    """Which sets of rows are allowed, by the positions of a table.
+
+    No row twice, no near-duplicates, limits of sources kept.
+    """
 
     def __init__(self, table: Table) -> None:
         problem, rows = table.problem, table.rows
@@ -246,7 +249,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Limit:
-    """Reached once a table has done so much work, or at a moment of `time.perf_counter`."""
+    """How long a search goes on: by counted work, or by the clock where seconds are given.
+
+    Reached once a table has done so much work, or at a moment of `time.perf_counter`.
+    """
 
     table: Table
     work: float = math.inf
