@@ -37,17 +37,21 @@ def require_same(
     uniproto.errors.InvalidInputError: run: the folder must hold the same run. Got keep = 4 in the
     folder, 8 now instead. Choose another folder with --out, or start over with --fresh.
     """
-    different = [
+    if different := differences(there, wanted):
+        raise InvalidInputError(
+            f"{folder}: the folder must hold {what}. Got {different} instead. Choose another "
+            "folder with --out, or start over with --fresh."
+        )
+
+
+def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """What is otherwise in a folder than it is wanted now, in words; empty where nothing is."""
+    return "; ".join(
         f"{name} = {there.get(name, 'nothing')!r} in the folder, "
         f"{wanted.get(name, 'nothing')!r} now"
         for name in {**there, **wanted}
         if there.get(name, "") != wanted.get(name, "")
-    ]
-    if different:
-        raise InvalidInputError(
-            f"{folder}: the folder must hold {what}. Got {'; '.join(different)} instead. Choose "
-            "another folder with --out, or start over with --fresh."
-        )
+    )
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from uniproto.lm.pretraining.tokens import (
     save_vocabulary,
 )
 from uniproto.runs.atomic import atomic_write, remove_partials, write_json
-from uniproto.runs.folder import take_away, writing
+from uniproto.runs.folder import differences, take_away, writing
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
 
@@ -230,28 +230,24 @@ def _vocabulary(
     return vocabulary
 
 
-def _differences(tokens: TokenFiles, options: Preparation) -> list[str]:
-    """The settings in which a folder of tokens differs from these options."""
-    expected = {
+def _differences(tokens: TokenFiles, options: Preparation) -> str:
+    """The settings in which a folder of tokens differs from those of these options that are set."""
+    asked = {
         "column": options.column,
         "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
         "vocab_size": options.vocab_size,
         "validation": options.validation,
         "corpus": None if options.data is None else corpus_identity(corpus_files(options.data)),
     }
-    return [
-        f"{name} = {tokens.header[name]!r} in the folder, {value!r} now"
-        for name, value in expected.items()
-        if value is not None and tokens.header[name] != value
-    ]
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    return differences({name: tokens.header[name] for name in wanted}, wanted)
 
 
 def _require_same(tokens: TokenFiles, options: Preparation) -> None:
-    different = _differences(tokens, options)
-    if different:
+    if different := _differences(tokens, options):
         raise InvalidInputError(
-            f"{tokens.folder}: the folder holds tokens made otherwise ({'; '.join(different)}). "
-            "Choose another with --tokens, or delete this one."
+            f"{tokens.folder}: the folder holds tokens made otherwise ({different}). Choose "
+            "another with --tokens, or delete this one."
         )
 
 
