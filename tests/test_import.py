@@ -8,7 +8,18 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "jax", "ray", "faiss", "transformers", "matplotlib", "numba", "sklearn", "ot")
+HEAVY = (
+    "torch",
+    "jax",
+    "ray",
+    "faiss",
+    "transformers",
+    "matplotlib",
+    "numba",
+    "sklearn",
+    "ot",
+    "ot.lp",
+)
 
 
 def _loaded_after(statements: str) -> set[str]:
@@ -88,7 +99,7 @@ import uniproto
 assert uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1).cost > 0
 """
     loaded = _loaded_after(statements)
-    assert "ot" in loaded  # else the plan was not solved by it and this shows nothing
+    assert "ot.lp" in loaded  # else the plan was not solved by it and this shows nothing
     assert not loaded & {"torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
 
 
