@@ -275,15 +275,12 @@ def small_problem(problem: Problem) -> Problem:
         for count in problem.costs.shape
     ]
     k = min(problem.k, _WARM_UP_K, *map(len, places))
-    return problem.changed(
-        costs=problem.costs.restrict(*places),
+    return problem.among(*places, None).changed(
         _k=k,
-        target_weights=None,
         initial=np.empty(0, np.intp),
         candidates=np.arange(len(places[0])),
         twin_distance=None,
         limits=None,
-        groups=(),
     )
 
 

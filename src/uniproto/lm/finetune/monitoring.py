@@ -200,12 +200,9 @@ class ShownProgress(TrainerCallback):
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
-        self.stage: Any = None
-        self.advance: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        left = state.max_steps - state.global_step
-        self.stage = self.progress.stage("steps", left)
+        self.stage = self.progress.stage("steps", state.max_steps - state.global_step)
         self.advance = self.stage.__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
