@@ -21,6 +21,7 @@ _NEEDED = {
     "test_batch_selector.py": (),
     "test_corpus.py": (),
     "test_overlap.py": (),
+    "test_pools.py": (),
 }
 
 
