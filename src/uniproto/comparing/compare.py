@@ -270,15 +270,14 @@ def method_label(method: Method) -> str:
 
 def small_problem(problem: Problem) -> Problem:
     """A few rows of the problem, without its conditions."""
-    places = [
+    rows, targets = (
         np.unique(np.linspace(0, count - 1, min(count, _WARM_UP_ROWS)).astype(np.intp))
         for count in problem.costs.shape
-    ]
-    k = min(problem.k, _WARM_UP_K, *map(len, places))
-    return problem.among(*places, None).changed(
-        _k=k,
+    )
+    return problem.among(rows, targets, None).changed(
+        _k=min(problem.k, _WARM_UP_K, len(rows), len(targets)),
         initial=np.empty(0, np.intp),
-        candidates=np.arange(len(places[0])),
+        candidates=np.arange(len(rows)),
         twin_distance=None,
         limits=None,
     )
