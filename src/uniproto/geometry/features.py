@@ -63,7 +63,7 @@ def prepare(
         if scale is None:
             return values.astype(dtype)
         return sp.csr_matrix(sp.diags(scale) @ values, dtype=dtype)  # in doubles on the way
-    if scale is not None and np.abs(scale - 1).max() <= 4 * np.finfo(dtype).eps:
+    if scale is not None and np.abs(scale - 1).max(initial=0.0) <= 4 * np.finfo(dtype).eps:
         scale = None  # such as most embeddings: they are not copied
     if scale is None and centre is None:
         return np.ascontiguousarray(values, dtype=dtype)
