@@ -117,8 +117,8 @@ class Overlap:
         if len(words) < _LONG_RUN or not known:
             return None
         there: Counter[int] = Counter()
-        for run in set(_runs(words, _LONG_RUN)):
-            there.update(known.get(run, ()))
+        for run in known.keys() & set(_runs(words, _LONG_RUN)):
+            there.update(known[run])
         numbers = Counter(numbers_in(words)) if there else Counter()
         for number, seen in there.most_common():
             runs, its_numbers = self._needs[part][number]
