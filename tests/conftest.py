@@ -35,6 +35,8 @@ _COMPILED = Path(tempfile.gettempdir()) / (
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
+gc.disable()  # until all is collected: what is imported stays
+
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
@@ -104,6 +106,7 @@ def pytest_collection_finish() -> None:
     """Take what was imported and collected out of every search for garbage: it stays anyway."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _with_many_cells(items: list[pytest.Item]) -> list[list[pytest.Item]]:
