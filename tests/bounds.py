@@ -1,4 +1,4 @@
-"""What an honest bound cannot exceed."""
+"""Weights of every kind, and what an honest bound cannot exceed."""
 
 from __future__ import annotations
 
@@ -25,3 +25,15 @@ def most_proven(problem: Problem, prices: Any) -> float:
             total += math.fsum(values[: quota.count])
     size = problem.costs.ceiling + float(np.abs(prices).max())
     return total / problem.k + 1e-13 * size
+
+
+def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
+    """Weights of n targets: uniform, uneven, heavy or with zeros."""
+    if kind == "uniform":
+        return None
+    weights = rng.random(n) + 0.05
+    if kind == "heavy":  # one target alone holds the mass of more than one prototype
+        weights[0] = 3 * weights.sum()
+    if kind == "zeros":
+        weights[1 : 1 + n // 3] = 0.0
+    return weights

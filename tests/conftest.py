@@ -29,9 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Compiling takes JAX most of its time here: what one test or program of this run has compiled, all
 # others find on the disk.
-_COMPILED = Path(tempfile.gettempdir()) / (
-    f"uniproto-compiled-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}"
-)
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+_OF_THIS_RUN = os.getppid() if _IS_WORKER else os.getpid()
+_COMPILED = Path(tempfile.gettempdir()) / f"uniproto-compiled-{_OF_THIS_RUN}"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
@@ -71,8 +71,9 @@ def _commit() -> str:
 
 
 def pytest_unconfigure() -> None:
-    """Remove what was compiled; of several workers, the last one's removal counts."""
-    shutil.rmtree(_COMPILED, ignore_errors=True)
+    """Remove what was compiled, once all workers have ended."""
+    if not _IS_WORKER:
+        shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

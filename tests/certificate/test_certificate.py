@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
-from tests.bounds import most_proven
+from tests.bounds import most_proven, weights_of
 
 import uniproto
 from uniproto import RBF, Greedy, Laplacian, UniProto
@@ -48,17 +48,6 @@ def plain_costs(source: np.ndarray, target: np.ndarray, metric: str, bandwidth: 
     if metric == "rbf":
         return -np.expm1(-squares / (2 * np.longdouble(bandwidth) ** 2))
     return squares if metric == "sqeuclidean" else np.sqrt(squares)
-
-
-def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
-    if kind == "uniform":
-        return None
-    weights = rng.random(n) + 0.05
-    if kind == "heavy":  # one target alone holds the mass of more than one prototype
-        weights[0] = 3 * weights.sum()
-    if kind == "zeros":
-        weights[1 : 1 + n // 3] = 0.0
-    return weights
 
 
 def optimum(problem: Problem, costs: np.ndarray, choices: Iterator[list[int]]) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.bounds import weights_of
 
 import uniproto
 from uniproto import Entropic, Greedy
@@ -19,17 +20,6 @@ from uniproto.runtime.progress import Progress
 
 GREEDY = Greedy()
 LONG = 60.0  # seconds, more than any of these problems needs
-
-
-def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
-    if kind == "uniform":
-        return None
-    weights = rng.random(n) + 0.05
-    if kind == "heavy":
-        weights[0] = 3 * weights.sum()
-    if kind == "zeros":
-        weights[1 : 1 + n // 3] = 0.0
-    return weights
 
 
 def best_exchange(problem: Problem, rows: list[int]) -> float:

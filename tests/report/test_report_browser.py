@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests import browser
 
 import uniproto
 from uniproto.cli import main
@@ -79,22 +80,8 @@ def pages(selection: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return {"text": text, "images": image, "rows": rows, "many": many, "table": table}
 
 
-class Visit:
-    """One page in a browser without a network, and everything it complained about or asked for."""
-
-    def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
-        options = {"viewport": {"width": 1200, "height": 900}, **options}
-        self.context = chromium(accept_downloads=True, **options)
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page = self.context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append("a dialog"))
-        self.context.on("request", lambda request: self.requests.append(request.url))
-        self.address = path.as_uri()
-        self.page.goto(self.address)
-        self.page.wait_for_selector("html[data-charts=ready]", timeout=60_000)
+class Visit(browser.Visit):
+    """A report, and what can be done with it."""
 
     def until(self, expression: str) -> None:
         """Wait until an expression holds; the page's policy forbids Playwright's own way."""
@@ -118,27 +105,11 @@ class Visit:
             self.page.click(button)
         return Path(coming.value.path()).read_bytes().decode("utf-8-sig")
 
-    def close(self) -> None:
-        """Nothing went wrong, nothing was asked for, nothing was run."""
-        hacked = self.page.evaluate("window.hacked")
-        self.context.close()
-        assert self.complaints == []
-        assert hacked is None
-        others = [url for url in self.requests if not url.startswith(("data:image/", "blob:"))]
-        assert others == [self.address]
-
 
 @pytest.fixture
 def visit(chromium: Any, pages: dict[str, Path]) -> Iterator[Any]:
-    visits: list[Visit] = []
-
-    def start(name: str, **options: Any) -> Visit:
-        visits.append(Visit(chromium, pages[name], **options))
-        return visits[-1]
-
-    yield start
-    for one in visits:
-        one.close()
+    with browser.visits(lambda name, **options: Visit(chromium, pages[name], **options)) as start:
+        yield start
 
 
 def screen_place(one: Visit, place: int) -> tuple[float, float]:

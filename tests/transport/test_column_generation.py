@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.bounds import weights_of
 
 import uniproto
 from uniproto import Greedy
@@ -22,17 +23,6 @@ from uniproto.transport.exact import partial_plan
 from uniproto.transport.prototypes import Transport, transport
 
 MOST_SOLVES = 200  # of one transport: far more than the arcs of these problems allow
-
-
-def weights_of(kind: str, rng: np.random.Generator, n: int) -> np.ndarray | None:
-    if kind == "uniform":
-        return None
-    weights = rng.random(n) + 0.05
-    if kind == "heavy":
-        weights[0] = 3 * weights.sum()
-    if kind == "zeros":
-        weights[1 : 1 + n // 3] = 0.0
-    return weights
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import browser
 
 from uniproto.lm.judging.evaluation import Evaluation, render
 
@@ -51,19 +52,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Visit:
-    """The page without a network, and everything it complained about or asked for."""
+class Visit(browser.Visit):
+    """A page of answers, and what it shows."""
 
-    def __init__(self, chromium: Any, path: Path, **options: Any) -> None:
-        self.context = chromium(**{"viewport": {"width": 1200, "height": 900}, **options})
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page = self.context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.context.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-items=ready]", timeout=60_000)
+    ready = "items"
 
     def ids(self) -> list[str]:
         return list(self.page.locator("#list .answer header .quiet").all_inner_texts())
@@ -77,19 +69,8 @@ class Visit:
 
 @pytest.fixture
 def visit(chromium: Any, page: Path) -> Iterator[Any]:
-    visits: list[Visit] = []
-
-    def start(**options: Any) -> Visit:
-        visits.append(Visit(chromium, page, **options))
-        return visits[-1]
-
-    yield start
-    for one in visits:
-        hacked = one.page.evaluate("window.hacked")
-        one.context.close()
-        assert one.complaints == []
-        assert hacked is None
-        assert [u for u in one.requests if not u.startswith("data:image/")] == [page.as_uri()]
+    with browser.visits(lambda **options: Visit(chromium, page, **options)) as start:
+        yield start
 
 
 @pytest.mark.slow
