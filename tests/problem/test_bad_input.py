@@ -218,7 +218,6 @@ def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
             for odd in (np.array([1.0, 2.0]), "yes", "30", None, 0, -1, np.nan, 1j)
         ),
     ],
-    ids=str,
 )
 def test_options_that_cannot_be(options: dict[str, Any], said: list[str]) -> None:
     _assert_says(_refusal(**options), *said)
