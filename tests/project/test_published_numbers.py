@@ -12,6 +12,7 @@ import pytest
 from support.bandwidth_report import bandwidth_reports, chosen_share
 from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports
 from support.longtail_report import differences, longtail_reports
+from support.statistics import difference
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.geometry.bandwidth import AUTO_SHARE
 
@@ -148,6 +149,9 @@ def test_fine_tuning_is_that_of_the_rows() -> None:
         settings.table(rows_of("finetuning_settings")),
         ablations.table(rows_of("finetuning_ablations")),
         superglue.table(rows_of("superglue")),
+        *_beside("superglue", "random", "value", 100, ".1f", measure="accuracy", task="sst2"),
+        *_beside("superglue", "random", "value", 100, ".1f", measure="accuracy", task="cb"),
+        *_of_pretraining(),
     ]
     about = page("training.md").partition("**Quality.**")[2]
     printed = [
@@ -156,8 +160,42 @@ def test_fine_tuning_is_that_of_the_rows() -> None:
         for line in lines_of(block)
     ]
     assert printed
-    assert set(printed) <= set(lines_of("\n".join(known)))
-    beside = {"3.6 ± 1.0", "0.0 ± 3.7"}  # accuracy on CB, of three seeds
-    assert pairs(about) - beside <= pairs("\n".join(known))
+    # A table of more rows may be wider.
+    in_rows = {" ".join(line.split()) for line in lines_of("\n".join(known))}
+    assert {" ".join(line.split()) for line in printed} <= in_rows
+    assert pairs(about) <= pairs("\n".join(known))
     of_training = page("reproduction.md").partition("## Training language models")[2]
     assert pairs(of_training.partition("\n## ")[0]) <= pairs("\n".join(known))
+
+
+def test_pretraining_is_that_of_the_rows() -> None:
+    about = page("pretraining.md").partition("Seed by seed")[2].partition("\n\n")[0]
+    assert pairs(about)
+    assert pairs(about) <= pairs("\n".join(_of_pretraining()))
+
+
+def _of_pretraining() -> list[str]:
+    """UniPROT beside the others, seed by seed, after 500 and 2,000 steps."""
+    return [
+        line
+        for other in ("full", "colm", "random")
+        for step in (500, 2000)
+        for line in _beside("pretraining", other, "log_perplexity", 1, ".4f", step=step)
+    ]
+
+
+def _beside(
+    name: str, other: str, column: str, scale: float, digits: str, **only: Any
+) -> list[str]:
+    """The difference of every method to another over their seeds, and its standard error."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows_of(name):
+        if all(row[key] == value for key, value in only.items()):
+            found.setdefault(row["method"], {})[row["seed"]] = scale * row[column]
+    lines = []
+    for method, values in found.items():
+        seeds = sorted(values.keys() & found[other].keys())
+        if method != other and len(seeds) > 1:
+            apart = difference([values[n] for n in seeds], [found[other][n] for n in seeds])
+            lines.append(f"{method}: {apart.mean:{digits}} ± {apart.error:{digits}}")
+    return lines
