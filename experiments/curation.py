@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 
 from support.curation_report import chart, tables
 from support.joined import publish_joined
+from support.picks import described, thinned
 from support.runs import Runs, Setup, command_line, rounded, run_name
+from uniproto.runs.atomic import write_json
 from uniproto.runtime.progress import Progress
 
 TITLE = "training data for a task, chosen from a large pool by a small target"
@@ -61,6 +63,8 @@ FULL_K, FULL_STEPS, FULL_HELD_OUT = 2000, 32, 500
 OTHER_KS = (500, 8000)
 LESS, CHECKPOINTS = ("less", "checkpoints"), 2
 DISTINCT = "uniproto_distinct"  # without near-duplicates, as `uniproto curate` runs
+THINNED, TIMES = "uniproto_thinned", 5  # of 5 k rows drawn by 1/density
+FLAT = "tsds_flat"  # TSDS where a row in a crowd counts as much as any other
 SMALL_WAYS = (
     ("uniproto", "gradients"), ("random", "none"), ("target", "none"),
     ("nearest_to_any", "gradients"), ("tsds", "gradients"), ("nearest_on_average", "gradients"),
@@ -80,12 +84,20 @@ MORE_WAYS = (
     (DISTINCT, "gradients"), ("nearest_on_average", "gradients"), ("uniproto", "sentences"),
 )  # fmt: skip
 LESS_WAYS = (LESS, ("uniproto", "checkpoints"))
+RDS_WAYS = (("nearest_in_turn", "position-hidden"), ("uniproto", "position-hidden"))
+# Why is TSDS ahead on mawps? Its density, or near rows in equal shares?
+CROWD_TARGETS = ("mawps", "calculus")
+CROWD_WAYS = (
+    ("nearest_on_average", "gradients"), (FLAT, "gradients"), (THINNED, "gradients"),
+    ("nearest_in_turn", "gradients"),
+)  # fmt: skip
 LAST_WAYS = (
     ("pool", "none"), *product(("nearest_to_any", "nearest_on_average", "tsds"),
                                ("hidden", "sentences")),
 )  # fmt: skip
 QUICK_WAYS = (("uniproto", "gradients"), ("tsds", "hidden"), ("dsir", "n-grams"),
-              ("random", "none"), ("pool", "none"), ("target", "none"), LESS)  # fmt: skip
+              ("random", "none"), ("pool", "none"), ("target", "none"), LESS, *RDS_WAYS,
+              (THINNED, "gradients"), (FLAT, "gradients"))  # fmt: skip
 ALONE, TOGETHER = "alone", "with target"
 VECTORS = "vectors"  # the parts that compute features, for all others
 
@@ -136,7 +148,8 @@ def units(setup: Setup) -> list[Unit]:
     if setup.quick:
         rounds = [("apart", 8, QUICK_TARGETS, QUICK_WAYS)]
     elif setup.full:
-        every_way = (*FIRST_WAYS, *MORE_WAYS, *LESS_WAYS, *LAST_WAYS)
+        every_way = (*FIRST_WAYS, *MORE_WAYS, *RDS_WAYS, *LESS_WAYS, *LAST_WAYS)
+        crowd = {name: FIRST_TARGETS[name] for name in CROWD_TARGETS}
         rounds = [
             # These compare nothing: side by side, they are made while features are computed.
             *(("apart", k, FIRST_TARGETS, (("random", "none"),)) for k in (FULL_K, *OTHER_KS)),
@@ -144,7 +157,9 @@ def units(setup: Setup) -> list[Unit]:
             ("apart", FULL_K, FIRST_TARGETS, FIRST_WAYS),
             ("apart", FULL_K, FIRST_TARGETS, MORE_WAYS),
             *(("apart", k, FIRST_TARGETS, FEW_WAYS) for k in OTHER_KS),
+            ("apart", FULL_K, FIRST_TARGETS, RDS_WAYS),
             ("apart", FULL_K, FIRST_TARGETS, LESS_WAYS),
+            ("apart", FULL_K, crowd, CROWD_WAYS),
             ("among", FULL_K, FIRST_TARGETS, FEW_WAYS),
             ("among", FULL_K, FIRST_TARGETS, FIRST_WAYS),
             *(("apart", k, FIRST_TARGETS, FIRST_WAYS) for k in OTHER_KS),
@@ -235,6 +250,7 @@ def measure(setup: Setup, recipe: Any, unit: Unit) -> list[dict[str, Any]]:
         "embedding_seconds": seconds_of(setup, collection, unit.features),
         "choosing_seconds": clock() - begin,
     }
+    _save_picks(setup, unit, question, chosen, *compared)
 
     def instructions(places: Sequence[int]) -> list[Any]:
         return as_instructions([question.rows[place] for place in places])
@@ -271,21 +287,36 @@ def _chosen(recipe: Any, unit: Unit, question: Question, source: Any, target: An
         # Of the whole pool, no more rows than the steps get through.
         most = recipe.steps * recipe.batch if unit.method == "pool" else unit.k
         return [int(place) for place in drawn[:most]]
-    distinct = unit.method == DISTINCT
-    how: Any = "uniproto" if distinct else unit.method
-    if how == "less":
-        how = uniproto.LESS(checkpoints=CHECKPOINTS)
+    of_ours = {DISTINCT: "uniproto", THINNED: "uniproto", FLAT: uniproto.TSDS(bandwidth=1e-3),
+               "less": uniproto.LESS(checkpoints=CHECKPOINTS)}  # fmt: skip
+    how: Any = of_ours.get(unit.method, unit.method)
     usable = np.flatnonzero(_any(source))  # a row of zeros is one without a vector
+    if unit.method == THINNED:
+        usable = usable[thinned(source[usable], TIMES * unit.k, unit.seed)]
     picked = uniproto.select(
         source[usable],
         unit.k,
         target[np.flatnonzero(_any(target))],
         method=how,
-        min_distance="auto" if distinct else None,
+        min_distance="auto" if unit.method == DISTINCT else None,
         seed=unit.seed,
         progress=False,
     ).indices
     return [int(place) for place in question.pool[usable[picked]]]
+
+
+def _save_picks(
+    setup: Setup, unit: Unit, question: Question, chosen: Sequence[int], source: Any, target: Any
+) -> None:
+    """The chosen rows and, where rows are compared by one gradient, where those lie."""
+    about: dict[str, Any] = {**unit.key, "rows": list(chosen)}
+    if unit.features == "gradients":
+        names = [question.rows[place]["source"] for place in question.pool]
+        picks = np.searchsorted(question.pool, chosen)
+        about["sources"] = described(names, picks, source, target)
+    folder = setup.out / "picks"
+    folder.mkdir(exist_ok=True)
+    write_json(folder / f"{unit.name}.json", about)
 
 
 def _any(vectors: Any) -> Any:

@@ -39,6 +39,7 @@ class WarmUp:
     share: float = 0.05  # of the other rows
 
 
+BY_POSITION = "position-hidden"  # hidden states weighted by position, as RDS+ takes them
 TASKS = {"sst2": 3000, "multirc": 3000, "cb": None}  # rows beside the mathematics; None: all
 DOCUMENTS = 400  # of every source of English
 CHARACTERS = 1500  # of a document, more than the model reads
@@ -194,7 +195,9 @@ def embedded(setup: Setup, recipe: Recipe, rows: Sequence[Row], features: str, *
         if torch.cuda.is_available():
             options["batch_size"] = _LORA_AT_ONCE if how else _AT_ONCE
             torch.set_float32_matmul_precision("high")  # adapters are in float32
-        compute = hidden_states if features == "hidden" else gradients
+        compute = hidden_states if features in ("hidden", BY_POSITION) else gradients
+        if features == BY_POSITION:
+            options["pooling"] = "position"
         pairs = [(row["instruction"], row["output"]) for row in rows]
         found = compute(pairs, **how, **options)
     vectors = np.zeros((len(rows), found.vectors.shape[1]), np.float32)

@@ -622,6 +622,49 @@ def test_nearest_to_any_ignores_targets_without_weight():
     np.testing.assert_array_equal(chosen, np.argsort(cdist(SOURCE, TARGET[4:5])[:, 0])[:3])
 
 
+@pytest.mark.parametrize("at_once", [1, 4, 1000])
+@pytest.mark.parametrize(
+    "question",
+    [
+        {},
+        {"include": [5, 20], "exclude": [0, 1, 2]},
+        {"limits": uniproto.Limits(np.arange(M) % 3, at_most={0: 2}, at_least={1: 6})},
+        {"target_weights": np.where(np.arange(N) % 5 == 3, 1.0, 0.0)},
+        {"min_distance": 0.7},
+    ],
+    ids=lambda question: "-".join(question) or "plain",
+)
+def test_nearest_in_turn_against_turns_one_by_one(monkeypatch, question, at_once):
+    monkeypatch.setattr("uniproto.methods.nearest._AT_ONCE", at_once)
+    k, costs = 13, cdist(SOURCE, TARGET)
+    between = cdist(SOURCE, SOURCE)
+    rows = list(question.get("include", []))
+    taken = [costs[row].min() for row in rows]
+    weights = question.get("target_weights", np.ones(N))
+
+    def may_follow(row):
+        if row in rows or row in question.get("exclude", []):
+            return False
+        if (between[row, rows] <= question.get("min_distance", -1)).any():
+            return False
+        if "limits" not in question:
+            return True
+        owed = 6 - sum(each % 3 == 1 for each in rows)
+        full = row % 3 == 0 and sum(each % 3 == 0 for each in rows) >= 2
+        return not full and (row % 3 == 1 or k - len(rows) > owed)
+
+    for target in np.tile(np.flatnonzero(weights), k):
+        free = [row for row in range(M) if may_follow(row)]
+        if len(rows) < k:
+            rows.append(min(free, key=lambda row: costs[row, target]))
+            taken.append(costs[rows[-1], target])
+    found = uniproto.select(
+        SOURCE, k, TARGET, method="nearest_in_turn", metric="euclidean", **question
+    )
+    assert found.indices.tolist() == rows
+    np.testing.assert_allclose(found.details.beta - found.details.gains, taken, atol=1e-9)
+
+
 def test_less_against_its_formula():
     rng = np.random.default_rng(8)
     pool, target, rates = rng.normal(size=(50, 12)), rng.normal(size=(7, 12)), (3e-5, 1e-5, 2e-6)

@@ -12,7 +12,7 @@ from uniproto.methods.kernel_methods import MMDCritic, ProtoDash
 from uniproto.methods.kmeans import KMeansNearest
 from uniproto.methods.kmedoids import FacilityLocation, KMedoids
 from uniproto.methods.less import LESS
-from uniproto.methods.nearest import NearestOnAverage, NearestToAny
+from uniproto.methods.nearest import NearestInTurn, NearestOnAverage, NearestToAny
 from uniproto.methods.random import Random
 from uniproto.methods.tsds import TSDS
 from uniproto.methods.uniproto import UniProto
@@ -31,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
         KCenter,
         NearestToAny,
         NearestOnAverage,
+        NearestInTurn,
         DSIR,
         TSDS,
         LESS,
@@ -39,7 +40,9 @@ METHODS: dict[str, type[Method]] = {
 }
 
 # Chosen by similarity to a target alone: compared only where somebody names them.
-FOR_A_TASK = ("nearest_to_any", "nearest_on_average", "dsir", "tsds", "less")
+FOR_A_TASK = (
+    "nearest_to_any", "nearest_on_average", "nearest_in_turn", "dsir", "tsds", "less",
+)  # fmt: skip
 
 
 def as_method(method: str | Method, parameter: str = "method") -> Method:
@@ -69,6 +72,7 @@ __all__ = [
     "KMedoids",
     "MMDCritic",
     "Method",
+    "NearestInTurn",
     "NearestOnAverage",
     "NearestToAny",
     "Picks",

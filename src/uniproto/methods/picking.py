@@ -157,6 +157,30 @@ class LimitedSources:
         return np.flatnonzero(news[self._sources]) if news.any() else np.empty(0, np.intp)
 
 
+def nearest_rows(
+    costs: Costs,
+    rows: NDArray[np.intp],
+    targets: NDArray[np.intp],
+    length: int,
+    progress: Progress,
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The `length` of these rows that are nearest to each target, nearest first, and their costs.
+
+    Equal ones come in the order of the rows.
+    """
+    length = min(length, len(rows))
+    near = np.empty((len(targets), length), np.intp)
+    far = np.empty((len(targets), length))
+    with progress.stage("nearest rows", len(targets)) as advance:
+        for part in row_blocks(len(targets), len(rows)):
+            block = costs.block(rows, targets[part]).T.astype(np.float64)
+            found = np.argsort(block, axis=1, kind="stable")[:, :length]
+            near[part] = rows[found]
+            far[part] = np.take_along_axis(block, found, axis=1)
+            advance(part.stop - part.start)
+    return near, far
+
+
 class Objective(Protocol):
     """What a greedy method climbs: a function of the prototypes added so far."""
 

@@ -18,7 +18,7 @@ from uniproto.errors import InvalidInputError, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
-from uniproto.methods.picking import need_features, pick_in_order
+from uniproto.methods.picking import nearest_rows, need_features, pick_in_order
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for
@@ -102,19 +102,7 @@ class _Spread:
         weights = problem.masses.weights
         self.targets = np.flatnonzero(weights > 0)
         self.weights = weights[self.targets]
-        near = np.empty((len(self.targets), neighbours), np.intp)
-        far = np.empty((len(self.targets), neighbours))
-
-        def look(part: slice) -> None:
-            block = costs.block(problem.candidates, self.targets[part]).T.astype(np.float64)
-            found = np.argsort(block, axis=1, kind="stable")[:, :neighbours]
-            near[part] = problem.candidates[found]
-            far[part] = np.take_along_axis(block, found, axis=1)
-
-        with progress.stage("nearest rows", len(self.targets)) as advance:
-            for part in row_blocks(len(self.targets), len(problem.candidates)):
-                look(part)
-                advance(part.stop - part.start)
+        near, far = nearest_rows(costs, problem.candidates, self.targets, neighbours, progress)
         self.rows, places = np.unique(near, return_inverse=True)
         self.places = places.reshape(near.shape)
         self.distances = far

@@ -135,14 +135,22 @@ def test_gradients_of_lora_layers(model, adapter, adam):
     np.testing.assert_allclose(lengths, 1.0, atol=0.15)
 
 
-def test_hidden_states_are_means_over_tokens(model):
-    found = hidden_states(ROWS[:4], model=model, template=TEMPLATE)
+@pytest.mark.parametrize("pooling", ["mean", "position"])
+def test_hidden_states_are_means_over_tokens(model, pooling):
+    found = hidden_states(ROWS[:4], model=model, template=TEMPLATE, pooling=pooling)
     network, tokenizer = load_model(model)
     pairs = [as_row((row["instruction"], row["output"])) for row in ROWS[:4]]
     for vector, one in zip(found.vectors, encoded(pairs, tokenizer, TEMPLATE, 128), strict=True):
         with torch.no_grad():
-            states = network.model(torch.tensor([one.tokens])).last_hidden_state
-        np.testing.assert_allclose(vector, states[0].mean(dim=0).numpy(), atol=1e-5)
+            states = network.model(torch.tensor([one.tokens])).last_hidden_state[0].numpy()
+        weights = np.arange(1, len(states) + 1) if pooling == "position" else None
+        expected = np.average(states, axis=0, weights=weights)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_an_unknown_pooling_is_refused(model):
+    with pytest.raises(InvalidInputError, match="'pooling' must be one of mean, position"):
+        hidden_states(ROWS[:1], model=model, pooling="last")
 
 
 def test_batches_and_the_cache_change_nothing(model):

@@ -41,7 +41,8 @@ from uniproto.selection.selection import Selection
 
 FEATURES = ("gradients", "hidden", "text")
 COLUMNS = ("text", "prompt", "answer", "messages")  # that are looked at, by what they hold
-EMBEDDING = (*COLUMNS, "adapter", "layer", "width", "template", "max_length", "bf16", *OPTIONS)
+_OF_MODELS = ("adapter", "layer", "width", "pooling", "template", "max_length", "bf16")
+EMBEDDING = (*COLUMNS, *_OF_MODELS, *OPTIONS)
 _OF_GRADIENTS = {"adapter", "layer", "width"}  # who passes one, wants them
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.features.text import is_unicode, what_is_wrong
 
-KINDS = ("value", "lora", "hidden")
+KINDS = ("value", "lora", "hidden", "position")
 # The prompt that 'uniproto finetune' trains with.
 TEMPLATE = (
     "Below is an instruction that describes a task. Write a response that answers it.\n\n"
@@ -24,7 +24,8 @@ class LanguageFeatures:
     """What a language model makes of an example.
 
     `kind` is `value` (the gradient by the value projection of the last block), `lora` (the
-    gradient by all LoRA layers, as LESS takes it) or `hidden` (the mean of the last hidden states).
+    gradient by all LoRA layers, as LESS takes it), `hidden` (the mean of the last hidden states)
+    or `position` (their mean weighted by position, as RDS+ takes it).
     """
 
     kind: str = "value"

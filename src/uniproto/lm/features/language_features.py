@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_example, example_columns
-from uniproto.errors import InputFileError, InvalidInputError, known_keywords
+from uniproto.errors import InputFileError, InvalidInputError, known_keywords, require_name
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -60,8 +60,9 @@ from uniproto.lm.models import (
 
 _VERSION = 1  # raise it when what is computed here changes
 _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
-_BATCH, _BATCH_ON_GPU = {"value": 8, "lora": 4, "hidden": 8}, {"value": 64, "lora": 8, "hidden": 64}
-
+# Examples at a time, without and with a GPU.
+_BATCH = {"value": (8, 64), "lora": (4, 8), "hidden": (8, 64), "position": (8, 64)}
+_POOLING = {"mean": "hidden", "position": "position"}  # and the kinds of features they are
 
 _OF_ADAPTERS = ("lora", "adam")  # as a layer: all of an adapter
 # What is passed on to `features.embedded`.
@@ -127,6 +128,7 @@ def hidden_states(
     *,
     model: str,
     adapter: str | os.PathLike[str] | None = None,
+    pooling: str = "mean",
     prompt: str | None = None,
     answer: str | None = None,
     messages: str | None = None,
@@ -137,10 +139,12 @@ def hidden_states(
 ) -> Embedded:
     """Turn examples into the mean of a language model's last hidden states over their tokens.
 
-    The arguments are those of `gradients`; only forward passes are made.
+    The arguments are those of `gradients`; only forward passes are made. `pooling="position"`
+    weights the i-th token by i, as RDS+ does: later ones have seen more of the example.
     """
+    require_name("pooling", pooling, _POOLING)
     features = LanguageFeatures(
-        "hidden",
+        _POOLING[pooling],
         None if adapter is None else os.fspath(adapter),
         template=template,
         max_length=max_length,
@@ -204,8 +208,7 @@ class LanguageModelFeatures(ModelOfTexts):
     ) -> None:
         require_model(name, ("torch", "transformers"), _PURPOSE, _EXTRA)
         self.name, self.features, self.device = name, features, device
-        usual = _BATCH_ON_GPU if sees_gpu(device) else _BATCH
-        self.batch_size = batch_size_of(batch_size, usual[features.kind])
+        self.batch_size = batch_size_of(batch_size, _BATCH[features.kind][sees_gpu(device)])
         place = find_model(name, download=digest is None)
         self.place, identity = str(place), model_identity(place)
         if features.adapter is not None:
@@ -230,8 +233,9 @@ class LanguageModelFeatures(ModelOfTexts):
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         self._load()
         batch = PaddingCollator(padding_token(self._tokenizer))(list(inputs))
-        if self.features.kind == "hidden":
-            rows = _mean_hidden_states(self._network, batch)
+        if self.features.kind in _POOLING.values():
+            by_position = self.features.kind == "position"
+            rows = _mean_hidden_states(self._network, batch, by_position)
         elif self.features.kind == "lora":
             rows = _lora_gradients(self._network, batch, self.features.width, self._moments)
         else:
@@ -291,14 +295,16 @@ def _adapter_identity(adapter: str) -> str:
     return model_identity(folder)
 
 
-def _mean_hidden_states(network: Any, batch: dict[str, Any]) -> Any:
+def _mean_hidden_states(network: Any, batch: dict[str, Any], by_position: bool) -> Any:
     """What the head gets, averaged over the tokens of each example."""
     network = unwrapped(network)
     with preserve_state(network), torch.inference_mode(False), torch.no_grad():
         ((inputs, _, _),) = micro_batches(network, batch, len(batch["labels"]))
         hidden, _ = before_the_head(network, inputs)
-        mask = inputs["attention_mask"].to(hidden.device).unsqueeze(-1)
-        return (hidden.float() * mask).sum(dim=1) / mask.sum(dim=1)
+        weights = inputs["attention_mask"].to(hidden.device).unsqueeze(-1)
+        if by_position:
+            weights = weights * weights.cumsum(dim=1)
+        return (hidden.float() * weights).sum(dim=1) / weights.sum(dim=1)
 
 
 def _lora_gradients(
