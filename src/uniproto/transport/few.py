@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.runtime.compiling import njit
+from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.balance import balance
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE
@@ -23,6 +24,7 @@ from uniproto.transport.proof import TOLERANCE
 # then so fast that it covers all costs where the prices were far off.
 _WIDENINGS = (2.0,) * 8 + (16.0,) * 8
 _MOST_ARCS = 5_000_000  # of the transport problem that remains
+_TARGETS_PER_PIECE = 16384
 
 
 def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) -> Plan | None:
@@ -87,10 +89,22 @@ def _plan_in_band(
     return sp.csr_array((data, (rows, columns)), shape=(n, k))
 
 
+def _cheapest_and_near(
+    costs: NDArray[np.float64], prices: NDArray[np.float64], width: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each target is cheapest at these prices, and how many prototypes are that near."""
+    cheapest, near = np.empty(len(costs), np.int64), np.zeros(len(costs), np.int64)
+
+    def look(part: slice) -> None:
+        _compare(costs[part], prices, width, cheapest[part], near[part])
+
+    parallel_for(look, pieces_of(len(costs), _TARGETS_PER_PIECE))
+    return cheapest, near
+
+
 @njit(nogil=True, cache=True)
-def _cheapest_and_near(costs, prices, width):  # type: ignore[no-untyped-def]
+def _compare(costs, prices, width, cheapest, near):  # type: ignore[no-untyped-def]
     n, k = costs.shape
-    cheapest, near = np.empty(n, np.int64), np.zeros(n, np.int64)
     for j in range(n):
         least = np.inf
         for p in range(k):
@@ -99,7 +113,6 @@ def _cheapest_and_near(costs, prices, width):  # type: ignore[no-untyped-def]
                 cheapest[j] = p
         for p in range(k):
             near[j] += costs[j, p] - prices[p] <= least + width
-    return cheapest, near
 
 
 def _proof(
@@ -115,7 +128,12 @@ def _proof(
     k = costs.shape[1]
     flow = sp.coo_array(plan)
     targets, holders, masses = flow.row.astype(np.int64), flow.col.astype(np.int64), flow.data
-    moves = _cheapest_moves(costs, targets, holders)
+    parts = pieces_of(len(targets), _TARGETS_PER_PIECE)
+    moves = np.full((k, k), np.inf)
+    for found in parallel_map(
+        lambda part: _cheapest_moves(costs, targets[part], holders[part]), parts
+    ):
+        np.minimum(moves, found, out=moves)
     prices = np.zeros(k)
     for _ in range(k):
         shorter = np.minimum(prices, (prices[:, None] + moves).min(axis=0))
@@ -123,8 +141,12 @@ def _proof(
             break
         prices = shorter
     used = costs[targets, holders]
-    regret = _regrets(costs, targets, holders, prices)
-    return prices, math.fsum(regret * masses), math.fsum(used * masses)
+    regrets = np.concatenate(
+        list(
+            parallel_map(lambda part: _regrets(costs, targets[part], holders[part], prices), parts)
+        )
+    )
+    return prices, math.fsum(regrets * masses), math.fsum(used * masses)
 
 
 @njit(nogil=True, cache=True)

@@ -12,13 +12,14 @@ from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.distances import ANGLES, L1_DISTANCE, PRODUCTS
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.features import RowsOnDisk, is_sparse
+from uniproto.geometry.features import is_sparse
 from uniproto.geometry.metrics import Curve, Line, Root, Saturating
 from uniproto.methods.multilevel.level import Assigned, Level, members
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
+_MOST_PARTS = 64  # that rows are searched in side by side
 _SHORTLIST = 32  # rows near the centre of a cell that are compared exactly
 _SHARPENING = 5  # steps towards the best point of a cell
 _SAMPLE = 200_000  # targets these steps look at
@@ -146,16 +147,22 @@ def nearest_rows(problem: Problem, points: NDArray[Any], count: int) -> NDArray[
     """The `count` candidates nearest to each point, count × points, the nearest first."""
     costs: Any = problem.costs
     rows = problem.candidates
-    found = np.full((len(points), count), -1, np.int64)
-    distance = np.full((len(points), count), np.inf, costs.dtype)
     everyone = len(rows) == problem.m
+    blocks = pieces_of(len(rows), block_rows(len(points)))
 
-    def block(part: slice) -> tuple[slice, NDArray[Any]]:
-        return part, costs.block_to_points(part if everyone else rows[part], points)
+    def search(part: slice) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        found = np.full((len(points), count), -1, np.int64)
+        distance = np.full((len(points), count), np.inf, costs.dtype)
+        for block in blocks[part]:
+            near = costs.block_to_points(block if everyone else rows[block], points)
+            _keep_nearest(near, block.start, found, distance)
+        return found, distance
 
-    for part, costs_of_part in parallel_map(block, pieces_of(len(rows), block_rows(len(points)))):
-        _keep_nearest(costs_of_part, part.start, found, distance)
-    return rows[found].T
+    parts = list(parallel_map(search, pieces_of(len(blocks), -(-len(blocks) // _MOST_PARTS))))
+    found = np.concatenate([part for part, _ in parts], axis=1)
+    distance = np.concatenate([part for _, part in parts], axis=1)
+    order = np.argsort(distance, axis=1, kind="stable")[:, :count]  # of equal ones the first rows
+    return rows[np.take_along_axis(found, order, axis=1)].T
 
 
 @njit(nogil=True, cache=True)
@@ -205,7 +212,7 @@ def _of_matrix(level: Level, now: Assigned) -> NDArray[np.intp]:
 
 _CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they were that near
 _FLATTEST = 1e-3  # the least slope of a cost that saturates, so that far targets count at all
-_ROWS_AT_ONCE = 65536
+_FEWEST_AT_ONCE, _MOST_AT_ONCE = 8192, 65536  # rows
 _LEAST_STEP = 2e-4  # of the cost, for another step
 
 
@@ -289,7 +296,7 @@ def _sums(
         product = membership @ rows
         return np.asarray(product.toarray() if sp.issparse(product) else product, np.float64)
 
-    step = _ROWS_AT_ONCE if isinstance(targets, RowsOnDisk) else max(_ROWS_AT_ONCE, n // 8)
+    step = min(max(_FEWEST_AT_ONCE, n // 64), _MOST_AT_ONCE)
     sums = np.zeros((k, targets.shape[1]))
     for part in parallel_map(part_of, pieces_of(n, step)):
         sums += part

@@ -50,12 +50,14 @@ class Level:
     def columns(self, prototypes: NDArray[Any]) -> NDArray[np.float32]:
         """What every target costs each of these rows or points, n × how many they are."""
         columns = np.empty((self.n, len(prototypes)), np.float32)
-
-        def fill(part: slice) -> None:
-            columns[part] = self.block(prototypes, part).T
-
-        parallel_for(fill, pieces_of(self.n, min(_TARGETS_PER_PIECE, block_rows(columns.shape[1]))))
+        self._fill(columns, slice(None), prototypes)
         return columns
+
+    def _fill(self, columns: NDArray[np.float32], places: Any, prototypes: NDArray[Any]) -> None:
+        def fill(part: slice) -> None:
+            columns[part, places] = self.block(prototypes, part).T
+
+        parallel_for(fill, pieces_of(self.n, block_rows(len(prototypes))))
 
     def block(self, prototypes: NDArray[Any], targets: Any) -> NDArray[Any]:
         """Costs of rows or points against some of the targets."""
@@ -91,7 +93,7 @@ class Level:
     def exchanged(self, now: Assigned, places: NDArray[np.intp], new: NDArray[Any]) -> Assigned:
         """The same prototypes but for some places."""
         columns, prototypes = now.columns.copy(), now.prototypes.copy()
-        columns[:, places] = self.columns(new)
+        self._fill(columns, places, new)
         prototypes[places] = new
         return self.assign(prototypes, columns, now.prices)
 
@@ -112,8 +114,8 @@ def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:
     >>> members(np.array([1, 0, 1], np.int32), 2)
     [array([1]), array([0, 2])]
     """
-    order = np.argsort(cells, kind="stable")
-    return np.split(order, np.searchsorted(cells[order], np.arange(1, k)))
+    order = np.argsort(cells.astype(np.min_scalar_type(k)), kind="stable")  # short ones by radix
+    return np.split(order, np.cumsum(np.bincount(cells, minlength=k))[:-1])
 
 
 def sampled(

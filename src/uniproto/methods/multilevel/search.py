@@ -32,7 +32,7 @@ from uniproto.methods.picking import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.threads import blas_on_one_core
+from uniproto.runtime.threads import blas_on_one_core, parallel_map
 from uniproto.transport.prototypes import Transport, transport
 
 _WORK, _WORK_EACH_ROW = 2.5e8, 5.0e4  # of exchanges: two to three nanoseconds each
@@ -256,12 +256,13 @@ class _Search:
 def _held_costs(problem: Problem, rows: Rows, solved: Transport) -> NDArray[np.float64]:
     """What each prototype's share of the targets costs it, for a unit of mass."""
     plan, k = solved.plan, len(rows)
-    held = np.empty(k)
-    for place, row in enumerate(rows):
+
+    def of(place: int) -> float:
         part = slice(plan.indptr[place], plan.indptr[place + 1])
-        costs = problem.costs.exact_block(np.array([row]), plan.indices[part])[0]
-        held[place] = k * float(costs @ plan.data[part])
-    return held
+        costs = problem.costs.exact_block(rows[place : place + 1], plan.indices[part])[0]
+        return k * float(costs @ plan.data[part])
+
+    return np.array(list(parallel_map(of, range(k))))
 
 
 # --- where it starts: greedy picks, free centres, and rows apart from each other ------------------
