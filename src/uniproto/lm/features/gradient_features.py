@@ -212,7 +212,7 @@ def projected(rows: Tensor, width: int, seed: int) -> Tensor:
     return dealt.reshape(len(rows), -1, width).sum(dim=1)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2048)  # of all parts of an adapter: dealing anew takes longer than the rest
 def _hands(dimensions: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(dimensions, generator=generator).to(torch.int32)
