@@ -106,7 +106,7 @@ def test_only_commands_know_language_models() -> None:
         if room(target) == "lm" and room(name) != "lm"
     }
     assert outside <= {
-        f"cli.{name}" for name in ("curate", "evaluate", "finetune", "language", "pretrain")
+        f"cli.{name}" for name in ("curate", "evaluate", "finetune", "inputs", "pretrain")
     }
 
 

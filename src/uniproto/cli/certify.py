@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uniproto.cli.parser import seconds
-from uniproto.cli.recorded_inputs import add_moved, read_result
+from uniproto.cli.recorded_inputs import add_result, read_result
 from uniproto.runs.atomic import require_writable
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
@@ -48,14 +48,13 @@ def add_parser(commands: Any) -> None:
             'uniproto select --seconds' lowers the cost; this raises the bound.
             """),
     )
-    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    add_result(parser)
     parser.add_argument(
         "--time-limit",
         type=seconds,
         metavar="SECONDS",
         help="stop after so many seconds (default: when the bound no longer rises)",
     )
-    add_moved(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
 

@@ -10,15 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.curate_spec import OWN, SOURCE, CurateSpec
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, file_rows, input_paths, refuse_pictures
-from uniproto.cli.language import read_items
+from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_items, refuse_pictures
 from uniproto.cli.option_values import checked_distance, limits_of, min_distance
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, as_json, excluded_file, free_name, record_of
-from uniproto.cli.spec import SelectSpec
+from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.language import read_items
+from uniproto.cli.inputs import read_items
 from uniproto.cli.parser import add_settings
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, OutputError, printable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from uniproto.cli.language import read_items
 from uniproto.cli.option_values import (
     checked_distance,
     limited_column,
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from uniproto.cli.spec import SelectSpec
     from uniproto.data.tables import InputData
     from uniproto.features.compared_rows import Given
-    from uniproto.features.files import EmbeddedData
+    from uniproto.features.files import EmbeddedData, Items
+    from uniproto.lm.features.language import LanguageFeatures
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
@@ -315,6 +316,46 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
         encoding=spec.encoding,
         raw=spec.prepare is not False and spec.metric not in MATRIX_METRICS,
     )
+
+
+def language_features(spec: SelectSpec) -> LanguageFeatures | None:
+    """What a language model computes; None where texts, pictures or numbers are the features."""
+    kind = "hidden" if spec.hidden else spec.gradients
+    if kind is None:
+        return None
+    from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
+
+    if spec.model is None:
+        flag = "--hidden" if spec.hidden else "--gradients"
+        raise InvalidInputError(f"{flag} needs --model. Name a language model.")
+    return LanguageFeatures(
+        kind,
+        spec.adapter,
+        spec.adam,
+        spec.layer,
+        spec.width,
+        spec.template or TEMPLATE,
+        spec.max_length,
+        spec.bf16,
+    )
+
+
+def read_items(
+    spec: SelectSpec, path: str, *, guess: bool = False, like: Sequence[str] = ()
+) -> Items:
+    """What a model looks at in a file: texts, pictures, or examples of a language model.
+
+    `like` are the columns of other examples.
+    """
+    features = language_features(spec)
+    if features is None:
+        from uniproto.features import files
+
+        return files.read_items(path, spec.text, spec.images, guess=guess, encoding=spec.encoding)
+    from uniproto.lm.features.examples import read_examples
+
+    named = (spec.prompt, spec.answer, spec.messages)
+    return read_examples(path, features, named, like, spec.encoding)
 
 
 def refuse_pictures(path: Path) -> None:

@@ -92,11 +92,7 @@ def flag_of(name: str) -> str:
 
 
 def parse_int(text: str) -> int:
-    """Parse a whole number.
-
-    >>> parse_int("1000")
-    1000
-    """
+    """Parse a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -104,11 +100,7 @@ def parse_int(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Parse a number of seconds above 0.
-
-    >>> seconds("2.5")
-    2.5
-    """
+    """Parse a number of seconds above 0."""
     try:
         limit = float(text)
     except ValueError:
@@ -119,28 +111,13 @@ def seconds(text: str) -> float:
 
 
 def number(text: str) -> float:
-    """Parse a number.
-
-    >>> number("2e-5")
-    2e-05
-    """
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"must be a number, not {text!r} (POOL goes before the options)"
         ) from None
-
-
-def gradient_kind(text: str) -> str:
-    """Which gradients: of the value projection, or of LoRA layers.
-
-    >>> gradient_kind("lora")
-    'lora'
-    """
-    if text not in ("value", "lora"):
-        raise argparse.ArgumentTypeError(f"must be value or lora, not {text!r}")
-    return text
 
 
 def names(text: str) -> list[str]:

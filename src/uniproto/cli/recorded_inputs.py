@@ -35,8 +35,9 @@ class Result(NamedTuple):
     problem: Problem
 
 
-def add_moved(parser: argparse.ArgumentParser) -> None:
-    """Where the input files of a result are now."""
+def add_result(parser: argparse.ArgumentParser) -> None:
+    """The folder of a result, and where its input files are now."""
+    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
     parser.add_argument(
         "--input",
         dest="moved",

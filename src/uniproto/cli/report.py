@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.curate_spec import recorded_command
 from uniproto.cli.parser import add_settings
-from uniproto.cli.recorded_inputs import add_moved, read_result
-from uniproto.cli.spec import options_of
+from uniproto.cli.recorded_inputs import add_result, read_result
+from uniproto.cli.spec import options_of, recorded_command
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE, write_report
 from uniproto.runs.publish import place_of
@@ -27,16 +26,6 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 _COMPARISON = "comparison.json"
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
-    return number
 
 
 @dataclass(frozen=True)
@@ -75,8 +64,6 @@ class ReportSpec:
         None,
         "compare with N random choices (default: 5, or fewer if they take long)",
         common=True,
-        metavar="N",
-        parse=_count,
     )
     open: bool = setting(False, "open the page in the browser", common=True)
     quiet: bool = setting(False, "print nothing", common=True)
@@ -101,9 +88,8 @@ def add_parser(commands: Any) -> None:
             --id). Results of 'uniproto compare -o out' and 'uniproto certify out' are shown, too.
             """),
     )
-    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
+    add_result(parser)
     add_settings(parser, ReportSpec)
-    add_moved(parser)
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.recorded_inputs import add_moved, read_result
+from uniproto.cli.recorded_inputs import add_result, read_result
 from uniproto.errors import ChangedInputError, printable
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def add_parser(commands: Any) -> None:
             cannot be read.
             """),
     )
-    parser.add_argument("folder", metavar="OUT", help="a folder that 'uniproto select' has written")
-    add_moved(parser)
+    add_result(parser)
     parser.set_defaults(run=run)
 
 

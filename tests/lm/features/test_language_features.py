@@ -285,7 +285,7 @@ def test_embed_gradients(rows_file, model, capsys):
         (["--gradients"], "--gradients needs --model"),
         (["--gradients", "--text", "output"], "--text excludes --gradients"),
         (["--gradients", "--prompt", "q"], "Name them: --prompt and --answer"),
-        (["--gradients", "both"], "must be value or lora"),
+        (["--gradients", "both"], "must be one of lora, value"),
         (["--prompt", "instruction"], "--prompt needs --gradients or --hidden"),
         (["--width", "12", "--text", "output"], "--width needs --gradients or --hidden"),
         (["--bf16", "--text", "output"], "--bf16 needs --gradients or --hidden"),
