@@ -18,7 +18,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods import Method
 from uniproto.problem.values import RBF, Compute, Laplacian, metric_of
 from uniproto.select import select
-from uniproto.selection.assigning import costs_by_block
+from uniproto.selection.prototypes import costs_by_block
 
 
 class PrototypeSelector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -22,11 +22,10 @@ from tests.bounds import most_proven
 import uniproto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate import candidate_search, row_groups
-from uniproto.certificate.ascent import certify
+from uniproto.certificate.ascent import cell_prices, certify
 from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
 from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.candidate_search import Sample, sample_of, spread
-from uniproto.certificate.first_prices import cell_prices
 from uniproto.certificate.gpu_rows import _guessed_from, gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, bound_by_rows, largest_fall
 from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares

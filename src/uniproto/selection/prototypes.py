@@ -1,9 +1,10 @@
-"""The prototypes themselves: one by one, and as a table for people."""
+"""The prototypes themselves, one by one and as a table for people; and which rows are theirs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,13 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import is_table, take_rows
 from uniproto.data.columns import arrow_table
+from uniproto.errors import InvalidInputError
+from uniproto.geometry.blocks import EVERY, row_blocks
+from uniproto.geometry.costs import MATRIX_METRICS
+from uniproto.geometry.feature_costs import FeatureCosts
 
 if TYPE_CHECKING:
+    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
 
@@ -112,3 +118,126 @@ def write_csv(table: pa.Table, file: Any) -> None:
         for column in flat.columns
     ]
     csv.write_csv(pa.table(columns, names=flat.column_names), file)
+
+
+# --- which prototype a row belongs to, and how far it is from it ----------------------------------
+
+
+class Assignment(NamedTuple):
+    """For every row: the position of its prototype in `Selection.indices`, and its distance."""
+
+    prototype: NDArray[np.intp]
+    distance: NDArray[np.float64]
+
+
+def assigned_targets(selection: Selection, problem: Problem | None) -> Assignment:
+    """The prototype that represents each target, by the plan.
+
+    A selection that was loaded has no problem any more, and then knows no distances.
+    """
+
+    def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
+        assert problem is not None
+        return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
+
+    return assigned_by_plan(selection.plan, None if problem is None else exact)
+
+
+def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
+    """The nearest prototype of each row."""
+    if selection.metric in MATRIX_METRICS:
+        raise InvalidInputError(
+            f"New rows have no cost under metric={selection.metric!r}. Call assign() for the "
+            "targets."
+        )
+    given, chosen = selection.given, selection.prototypes
+    if given is not None and given.source is not None:
+        chosen = take_rows(given.source, selection.indices)
+    if given is None or chosen is None or (problem is None and selection.metric == "dot"):
+        raise InvalidInputError(
+            "This selection was loaded without its prototypes' features. Select again; results of "
+            "a table keep them."
+        )
+    features, prototypes = given.features(rows, "rows"), given.features(chosen)
+    shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
+    how = (selection.metric, shift or 0.0, selection.bandwidth)
+    return assigned_to_nearest(features, prototypes, *how)
+
+
+def assigned_by_plan(
+    plan: sp.csr_array,
+    distance: Callable[[int, NDArray[np.intp]], NDArray[np.float64]] | None,
+) -> Assignment:
+    """The prototype that takes most of each target; distances are NaN without the data.
+
+    `distance` gives those of a prototype, by its place, to some targets. A target without weight is
+    nobody's: it has the position -1.
+    """
+    by_target = sp.csc_array(plan)
+    owners = np.full(plan.shape[1], -1, np.intp)
+    for target in range(plan.shape[1]):
+        part = slice(by_target.indptr[target], by_target.indptr[target + 1])
+        if part.stop > part.start:
+            owners[target] = by_target.indices[part][by_target.data[part].argmax()]
+    distances = np.full(len(owners), np.nan)
+    if distance is not None:
+        for place in np.unique(owners[owners >= 0]).tolist():
+            own = np.flatnonzero(owners == place)
+            distances[own] = distance(place, own)
+    return Assignment(owners, distances)
+
+
+def assigned_to_nearest(
+    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None = None
+) -> Assignment:
+    """The nearest prototype of each row, and its cost.
+
+    Of a row so far off that all its costs round to 1, one prototype is still the nearest.
+    """
+    if rows.shape[1] != prototypes.shape[1]:
+        raise InvalidInputError(
+            f"'rows' must have as many features as the prototypes, {prototypes.shape[1]} (got "
+            f"{rows.shape[1]})."
+        )
+    nearest, distances = [], []
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        apart = _all_costs(costs.unsaturated())
+        place = apart.argmin(axis=1)
+        own = apart if bandwidth is None else _all_costs(costs)
+        nearest.append(place)
+        distances.append(np.take_along_axis(own, place[:, None], axis=1)[:, 0])
+    return Assignment(np.concatenate(nearest), np.concatenate(distances))
+
+
+def costs_by_block(
+    rows: Any,
+    prototypes: Any,
+    metric: str,
+    shift: float | None,
+    bandwidth: float | None = None,
+    *,
+    saturated: bool = True,
+) -> Iterator[NDArray[np.float64]]:
+    """Costs of all rows to all prototypes, some rows at a time; `shift` is that of `dot`.
+
+    Without `saturated`, costs that tell all distances apart, for finding the nearest.
+    """
+    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
+        yield _all_costs(costs if saturated else costs.unsaturated())
+
+
+def _costs_of_blocks(
+    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None
+) -> Iterator[FeatureCosts]:
+    prototypes = prototypes.astype(np.float64)
+    for part in row_blocks(rows.shape[0], prototypes.shape[0]):
+        block = rows[part].astype(np.float64)  # single precision blurs distances near 0
+        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks refuses such costs
+            costs = FeatureCosts(block, prototypes, metric, shift, 0.0, bandwidth=bandwidth)
+        yield costs
+
+
+def _all_costs(costs: FeatureCosts) -> NDArray[np.float64]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = costs.block(EVERY)
+        return found if costs.metric == "dot" else np.maximum(found, 0.0)

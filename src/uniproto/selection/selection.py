@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
     from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
-    from uniproto.selection.assigning import Assignment
     from uniproto.selection.details import Details
-    from uniproto.selection.prototypes import Prototype
+    from uniproto.selection.prototypes import Assignment, Prototype
 
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
 _RANDOM_CHOICES = 2
@@ -274,7 +273,7 @@ class Selection:
         >>> sel.assign().prototype
         array([0, 0, 1, 1])
         """
-        from uniproto.selection.assigning import assigned_targets
+        from uniproto.selection.prototypes import assigned_targets
 
         if rows:
             raise InvalidInputError(
@@ -293,7 +292,7 @@ class Selection:
         >>> sel.nearest([[0.5], [7.0]]).prototype
         array([0, 1])
         """
-        from uniproto.selection.assigning import nearest_of
+        from uniproto.selection.prototypes import nearest_of
 
         return nearest_of(self, self._problem, rows)
 

@@ -2,7 +2,7 @@
 
 From a corpus to a trained model, in the order of the data:
 
-- `corpus`, `preparation`, `tokens`: documents, made once into files of tokens, cut into sequences;
+- `preparation`, `tokens`: documents, made once into files of tokens, cut into sequences;
 - `model`: the model, as plain functions of its parameters;
 - `gradients`: losses, and what each sequence would teach the output projection;
 - `choose`: which sequences of the pool to train on, by every method, with fixed shapes;
