@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.experiment import DATA_VARIABLE, add_options
 from uniproto.errors import UniprotoError, invalid, require_int, unknown_name
 from uniproto.runs.folder import require_same
 from uniproto.runs.journal import Journal
 from uniproto.runs.publish import note_saved
 
+DATA_VARIABLE = "UNIPROTO_DATA"
 _FORMAT = 1
 _HEADER = "uniproto experiment"  # the first line of every file of rows says so
 
@@ -209,6 +209,61 @@ def rounded(row: Mapping[str, Any], digits: int = 5) -> dict[str, Any]:
         column: float(f"{value:.{digits}g}") if isinstance(value, float) else value
         for column, value in row.items()
     }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every experiment."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"folder of published data sets (default: the environment's {DATA_VARIABLE})",
+    )
+    parser.add_argument(
+        "-o", "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick",
+        action="store_true",
+        help="a small version that needs no data: seconds, and no evidence for anything "
+        "(default folder: out/experiments/NAME-quick)",
+    )
+    size.add_argument(
+        "--full",
+        action="store_true",
+        help="of an experiment that is cut down to two cores, the whole: hours, on a larger "
+        "machine (default folder: out/experiments/NAME-full)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    training = parser.add_argument_group("of experiments that train models")
+    training.add_argument("--seeds", metavar="N,N", help="seeds in place of the usual ones")
+    training.add_argument("--steps", type=int, metavar="N", help="steps of every run")
+    training.add_argument("--model", metavar="PATH_OR_SIZE", help="another model to train")
+    training.add_argument("--learning-rate", type=float, metavar="RATE", help="another rate")
+    training.add_argument("--plan", metavar="NAME", help="uniproto's plan: extend, entropic")
+    parser.add_argument(
+        "--part",
+        metavar="TEXT",
+        help="of an experiment in parts, only those with this text in their names; several may "
+        "run at once, and the same command without --part then joins their results",
+    )
+    parser.add_argument(
+        "--side-by-side",
+        type=int,
+        metavar="N",
+        help="of an experiment in parts, so many at a time, each in a process of its own: for a "
+        "GPU that one run does not fill",
+    )
+    parser.add_argument(
+        "--until",
+        type=float,
+        metavar="SECONDS",
+        help="with --side-by-side, stop after so long and join what is done; the same command "
+        "goes on from there",
+    )
 
 
 def command_line(run: Callable[[Setup], None], description: str) -> None:

@@ -281,12 +281,14 @@ def test_damage_is_found_and_computed_again(
     if isinstance(place, int):
         content[place] ^= 0xFF
     database.write_bytes(damaged[place] if isinstance(place, str) else content)
+    if place in ("cut", "all", 0, 30):
+        with pytest.raises(InputFileError, match=r"damaged.*Delete this folder"):
+            embed_text(["a", "b c"], model=tiny_bert)
+        shutil.rmtree(database.parent)
     found = embed_text(["a", "b c"], model=tiny_bert)
     np.testing.assert_allclose(found.vectors, expected, atol=1e-5)
     if place in ("empty", "all", -3):
         assert found.notes["computed"] >= 1
-    if place in ("cut", "all"):
-        assert "was damaged and has been replaced" in found.notes["cache"]
     assert embed_text(["a", "b c"], model=tiny_bert).notes["computed"] == 0
 
 
@@ -321,14 +323,14 @@ def test_no_flipped_byte_gives_a_wrong_vector(tmp_path: Path) -> None:
         flipped = bytearray(content)
         flipped[place] ^= 0xFF
         database.write_bytes(flipped)
-        with VectorCache(tmp_path / "c", required=True) as cache:
+        with (
+            contextlib.suppress(InputFileError, OutputError),  # which name the folder
+            VectorCache(tmp_path / "c", required=True) as cache,
+        ):
             for key, vector, flags in zip(keys, vectors, (0, 1), strict=True):
                 found = cache.find(key)
                 if found is not None:
                     assert (found.vector.tolist(), found.flags) == (vector.tolist(), flags)
-            cache.add(dict(zip(keys, map(CachedVector, vectors, (0, 1)), strict=True)))
-        with VectorCache(tmp_path / "c", required=True) as cache:
-            assert all(cache.find(key) is not None for key in keys)
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from typing import Any
 
 from uniproto.errors import unknown_name
 
-DATA_VARIABLE = "UNIPROTO_DATA"
-
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -48,7 +46,7 @@ def add_parser(commands: Any) -> None:
         metavar="NAME",
         help="which experiment; 'list', or nothing, lists them",
     )
-    add_options(parser)
+    parser.late = lambda parser: support_runs().add_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,63 +60,7 @@ def run(options: argparse.Namespace) -> None:
         return
     if options.name not in scripts:
         raise unknown_name("NAME", options.name, [*scripts, "list"])
-    script = load_script(scripts[options.name])
-    importlib.import_module("support.runs").start(script.run, options, options.name)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every experiment."""
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        help=f"folder of published data sets (default: the environment's {DATA_VARIABLE})",
-    )
-    parser.add_argument(
-        "-o", "--out", metavar="DIR", help="folder for the results (default: out/experiments/NAME)"
-    )
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick",
-        action="store_true",
-        help="a small version that needs no data: seconds, and no evidence for anything "
-        "(default folder: out/experiments/NAME-quick)",
-    )
-    size.add_argument(
-        "--full",
-        action="store_true",
-        help="of an experiment that is cut down to two cores, the whole: hours, on a larger "
-        "machine (default folder: out/experiments/NAME-full)",
-    )
-    parser.add_argument(
-        "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    training = parser.add_argument_group("of experiments that train models")
-    training.add_argument("--seeds", metavar="N,N", help="seeds in place of the usual ones")
-    training.add_argument("--steps", type=int, metavar="N", help="steps of every run")
-    training.add_argument("--model", metavar="PATH_OR_SIZE", help="another model to train")
-    training.add_argument("--learning-rate", type=float, metavar="RATE", help="another rate")
-    training.add_argument("--plan", metavar="NAME", help="uniproto's plan: extend, entropic")
-    parser.add_argument(
-        "--part",
-        metavar="TEXT",
-        help="of an experiment in parts, only those with this text in their names; several may "
-        "run at once, and the same command without --part then joins their results",
-    )
-    parser.add_argument(
-        "--side-by-side",
-        type=int,
-        metavar="N",
-        help="of an experiment in parts, so many at a time, each in a process of its own: for a "
-        "GPU that one run does not fill",
-    )
-    parser.add_argument(
-        "--until",
-        type=float,
-        metavar="SECONDS",
-        help="with --side-by-side, stop after so long and join what is done; the same command "
-        "goes on from there",
-    )
+    support_runs().start(load_script(scripts[options.name]).run, options, options.name)
 
 
 def find_scripts() -> dict[str, Path]:
@@ -135,13 +77,22 @@ def find_scripts() -> dict[str, Path]:
     return {}
 
 
-def load_script(path: Path) -> ModuleType:
-    """A script as a module, with its `TITLE` and `run`; nothing runs yet.
+def support_runs() -> Any:
+    """What the scripts share: their options, and how one is started."""
+    for path in find_scripts().values():
+        _put_on_path(path.parent)
+    return importlib.import_module("support.runs")
 
-    Its folder goes first on the path, as in `python experiments/NAME.py`: it imports `support`.
-    """
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+
+def _put_on_path(folder: Path) -> None:
+    """A script's folder goes first, as in `python experiments/NAME.py`: it imports `support`."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def load_script(path: Path) -> ModuleType:
+    """A script as a module, with its `TITLE` and `run`; nothing runs yet."""
+    _put_on_path(path.parent)
     spec = importlib.util.spec_from_file_location(f"uniproto_experiment_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

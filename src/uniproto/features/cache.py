@@ -2,8 +2,8 @@
 
 A vector's key is the SHA-256 of the item's content; vectors of one model (its weights, its
 preprocessing, its precision) share an SQLite database in a folder named after the model's digest.
-SQLite makes writing atomic and lets several processes read and write at once. A damaged database
-is replaced, and a vector that does not match its checksum is computed again.
+SQLite makes writing atomic and lets several processes read and write at once. A vector that does
+not match its checksum is computed again.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sqlite3
 import sys
 import threading
-import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import OutputError
+from uniproto.errors import InputFileError, OutputError
 from uniproto.runs.atomic import write_json
 from uniproto.runs.publish import note_saved
 
@@ -34,10 +31,6 @@ VARIABLE = "UNIPROTO_CACHE"
 DATABASE = "vectors.sqlite"
 _DIGESTS, _MOST_DIGESTS = "file_digests.json", 4096
 _SECONDS_TO_WAIT = 60.0  # for another process that is writing
-# What SQLite says of a disk, a folder or another process; anything else it says is damage.
-# (Its error codes would be plainer; Python 3.10 does not give them.)
-_UNUSABLE = ("locked", "readonly", "disk I/O", "disk is full", "unable to open", "permission")
-_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second for damaged names of columns
 _TABLE = """CREATE TABLE IF NOT EXISTS vectors
     (key BLOB PRIMARY KEY, flags INTEGER NOT NULL, checksum INTEGER NOT NULL, vector BLOB NOT NULL)
 """
@@ -115,7 +108,9 @@ class VectorCache:
         self._lock = threading.Lock()  # pictures are looked up by several threads
         self._database: sqlite3.Connection | None = None
         if folder is not None:
-            self._open(folder)
+            with self._reporting(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._database = _opened(folder / DATABASE)
 
     def __enter__(self) -> VectorCache:
         return self
@@ -127,65 +122,50 @@ class VectorCache:
         """The vector of this content, if it is there and undamaged."""
         select = "SELECT flags, checksum, vector FROM vectors WHERE key = ?"
         row = None
-        with self._lock:
+        with self._lock, self._reporting(self.folder):
             if self._database is not None:
-                try:
-                    row = self._database.execute(select, (key,)).fetchone()
-                except _ERRORS as error:
-                    self._recover(error)
-        return None if row is None else _checked(key, *row)
+                row = self._database.execute(select, (key,)).fetchone()
+        flags, checksum, content = row or (None, None, None)
+        if not (isinstance(flags, int) and isinstance(content, bytes)):  # none, or damaged
+            return None
+        vector = np.frombuffer(content, "<f4").astype(np.float32)
+        is_own = checksum == _checksum(key, flags, content)
+        is_usable = is_own and np.isfinite(vector).all() and vector.any()
+        return CachedVector(vector, flags) if is_usable else None
 
     def add(self, vectors: Mapping[bytes, CachedVector]) -> None:
         """Save these vectors."""
-        rows = [_row(key, one) for key, one in vectors.items()]
-        insert = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)"
-        with self._lock:
-            while rows and self._database is not None:
-                try:
-                    with self._database:
-                        self._database.executemany(insert, rows)
-                except _ERRORS as error:
-                    self._recover(error)
-                else:
-                    rows = []
-                    note_saved("the vectors that are in the cache")
+        rows = []
+        for key, one in vectors.items():
+            content = one.vector.astype("<f4").tobytes()
+            rows.append((key, one.flags, _checksum(key, one.flags, content), content))
+        with self._lock, self._reporting(self.folder):
+            if rows and self._database is not None:
+                with self._database:
+                    insert = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)"
+                    self._database.executemany(insert, rows)
+                note_saved("the vectors that are in the cache")
 
-    def _open(self, folder: Path) -> None:
+    @contextlib.contextmanager
+    def _reporting(self, folder: Path | None) -> Iterator[None]:
+        """Say what is wrong with the database; without one that nobody named, work goes on."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(
-                folder / DATABASE, timeout=_SECONDS_TO_WAIT, check_same_thread=False
-            )
-            self._database.text_factory = bytes  # damage can turn any value into undecodable text
-            # Another process may be changing the mode; some file systems have no such mode.
-            with contextlib.suppress(sqlite3.OperationalError):
-                self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = NORMAL")
-            self._database.execute(_TABLE)
-        except (OSError, *_ERRORS) as error:
-            self._recover(error)
-
-    def _recover(self, error: Exception) -> None:
-        """Replace a damaged database by an empty one, once; give up one that cannot be used."""
-        self._close()
-        assert self.folder is not None
-        usable = not (isinstance(error, OSError) or any(map(str(error).__contains__, _UNUSABLE)))
-        if usable and not self.note:
-            self.note = f"{self.folder / DATABASE} was damaged and has been replaced"
-            try:
-                _discard(self.folder)
-            except OSError as reason:
-                error = reason
-            else:
-                self._open(self.folder)
-                return
-        reason_text = getattr(error, "strerror", None) or error
-        if self._required:
-            raise OutputError(
-                f"{self.folder}: the cache cannot be written ({reason_text}). Choose another by "
-                f"--cache (in Python cache=) or {VARIABLE}, or do without: --no-cache, cache=False."
+            yield
+        except (OSError, sqlite3.OperationalError) as error:  # of a disk, or of another process
+            self._close()
+            reason = getattr(error, "strerror", None) or error
+            if self._required:
+                raise OutputError(
+                    f"{folder}: the cache cannot be written ({reason}). Choose another by --cache "
+                    f"(in Python cache=) or {VARIABLE}, or do without: --no-cache, cache=False."
+                ) from error
+            self.note = f"nothing was saved: {folder} cannot be written ({reason})"
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._close()
+            raise InputFileError(
+                f"{folder}: the cache is damaged ({error}). Delete this folder; its vectors are "
+                "then computed again."
             ) from error
-        self.note = f"nothing was saved: {self.folder} cannot be written ({reason_text})"
 
     def _close(self) -> None:
         if self._database is not None:
@@ -193,26 +173,15 @@ class VectorCache:
             self._database = None
 
 
-def _discard(folder: Path) -> None:
-    """Remove a database and its journals in one step: other processes may have it open."""
-    aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex}")
-    folder.rename(aside)
-    shutil.rmtree(aside)
-
-
-def _row(key: bytes, cached: CachedVector) -> tuple[bytes, int, int, bytes]:
-    content = cached.vector.astype("<f4").tobytes()
-    return key, cached.flags, _checksum(key, cached.flags, content), content
-
-
-def _checked(key: bytes, flags: Any, checksum: Any, content: Any) -> CachedVector | None:
-    """What a row holds, or None where it is not what was written or not what a model gives."""
-    if not (isinstance(flags, int) and isinstance(content, bytes)):
-        return None
-    if checksum != _checksum(key, flags, content):
-        return None
-    vector = np.frombuffer(content, "<f4").astype(np.float32)
-    return CachedVector(vector, flags) if np.isfinite(vector).all() and vector.any() else None
+def _opened(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, check_same_thread=False)
+    database.text_factory = bytes  # damage can turn any value into undecodable text
+    # Another process may be changing the mode; some file systems have no such mode.
+    with contextlib.suppress(sqlite3.OperationalError):
+        database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = NORMAL")
+    database.execute(_TABLE)
+    return database
 
 
 def _checksum(key: bytes, flags: int, content: bytes) -> int:
