@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,26 +74,3 @@ def read_record(path: Path) -> dict[str, Any]:
             f"{path}: the file of an earlier run is damaged ({error}). Choose another folder with "
             "--out, or start over with --fresh."
         ) from error
-
-
-def missing_folders(folder: Path) -> list[Path]:
-    """The folders that would have to be made for this one to be there, the innermost first.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp())
-    >>> [path.name for path in missing_folders(place / "run" / "tokens")]
-    ['tokens', 'run']
-    """
-    return [path for path in (folder, *folder.parents) if not path.exists()]
-
-
-def take_away(files: Iterable[Path], folders: Iterable[Path]) -> None:
-    """Remove new files, then new folders, unless somebody else has put something into those.
-
-    The refusal is the news: what cannot be removed stays.
-    """
-    with suppress(OSError):
-        for file in files:
-            file.unlink(missing_ok=True)
-        for folder in folders:
-            folder.rmdir()

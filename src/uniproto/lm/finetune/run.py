@@ -43,7 +43,7 @@ from uniproto.lm.finetune.tokens import PaddingCollator, TokenisedRows
 from uniproto.lm.models import load_model, padding_token, require_quantisation, with_lora
 from uniproto.report.charts import save_curves
 from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import missing_folders, read_record, take_away
+from uniproto.runs.folder import read_record
 from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
 
@@ -90,7 +90,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     args.eval_strategy = transformers.trainer_utils.IntervalStrategy(
         "no" if validation is None else "steps"
     )
-    new_folders = missing_folders(out)
+    is_new = not out.exists()
     try:
         trainer = ValidatingTrainer(
             model=model,
@@ -102,7 +102,8 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
             selection=selection,
         )
     except UniprotoError:
-        take_away([], new_folders)  # the Trainer has made OUT by then
+        if is_new and out.is_dir():
+            out.rmdir()  # the Trainer has made it by then
         raise
     with ExitStack() as until_the_end:
         with args.main_process_first(desc="claiming the folder"):

@@ -41,7 +41,7 @@ from uniproto.lm.pretraining.tokens import (
     save_vocabulary,
 )
 from uniproto.runs.atomic import atomic_write, remove_partials, write_json
-from uniproto.runs.folder import differences, take_away, writing
+from uniproto.runs.folder import differences, writing
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
 
@@ -287,7 +287,8 @@ def exclusive_folder(folder: Path) -> Iterator[None]:
         try:
             yield
         except UniprotoError:
-            take_away(set(folder.iterdir()) - before, [])
+            for file in set(folder.iterdir()) - before:
+                file.unlink()
             raise
 
 

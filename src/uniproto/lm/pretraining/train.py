@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,6 +23,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import NamedSharding, PartitionSpec
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from uniproto.errors import UniprotoError, printable
 from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
@@ -33,7 +33,7 @@ from uniproto.lm.pretraining.step import initial_state, make_step, make_validati
 from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
 from uniproto.runs.journal import MetricsFile
 from uniproto.runtime.interrupts import sigterm_interrupts, uninterrupted
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Advance, Progress, unseen
 
 NAN_BATCH = "nan_batch.npz"
 _TIMED_STEPS = 5  # from which the time of the whole run is estimated
@@ -116,7 +116,7 @@ def train(
         state = checkpoints.restore(saved, state)
     if run.step >= plan.settings.steps:  # killed after the last: only results are left to write
         return {}
-    _print(plan, None, plan.summary(run.step))
+    _print(plan, plan.summary(run.step))
     validate = _validation(plan)
     if saved is None:
         metrics.add(run.row(validate(state.params)))
@@ -125,8 +125,9 @@ def train(
     compiling = time.perf_counter() - began
     first = run.step
 
-    with _bar(plan, first) as bar, sigterm_interrupts():
-        run.bar = bar
+    progress = Progress(False if plan.settings.quiet else None)
+    with progress.stage("steps", plan.settings.steps - first) as advance, sigterm_interrupts():
+        run.advance = advance
         run.restart_clock()
         batches = read_ahead(
             plan.training, range(first, plan.settings.steps), plan.settings.pool, plan.settings.seed
@@ -147,12 +148,12 @@ def train(
                     if run.step == first + _TIMED_STEPS:
                         run.settle()
                         each, left = run.session_seconds / _TIMED_STEPS, plan.settings.steps
-                        _print(plan, bar, plan.time_estimate(each, compiling, left - run.step))
+                        _print(plan, plan.time_estimate(each, compiling, left - run.step))
                     if plan.is_logged(run.step):
                         run.settle()
                         loss = validate(state.params) if plan.is_validated(run.step) else None
                         if loss is not None:
-                            _print_sample(plan, bar, state.params, run.step, loss)
+                            _print_sample(plan, state.params, run.step, loss)
                         metrics.add(run.row(loss))
                         run.since_row.clear()
                         run.restart_clock()
@@ -172,7 +173,7 @@ class _Run:
 
     def __init__(self, plan: Plan, out: Path, saved: Checkpoint | None) -> None:
         self.plan, self.out = plan, out
-        self.bar: Any = None
+        self.advance: Advance = unseen
         self.step = self.saved = 0 if saved is None else saved.step
         before: dict[str, Any] = (
             {"seconds": 0.0, "since_row": []} if saved is None else saved.record
@@ -217,10 +218,8 @@ class _Run:
                 }
             )
         self.reports, self.began = [], now
-        if self.bar is not None:
-            self.bar.update(len(found))
-            rate = len(found) * self.plan.tokens_per_step / took
-            self.bar.set_postfix_str(f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s")
+        rate = len(found) * self.plan.tokens_per_step / took
+        self.advance(len(found), f"loss {float(found[-1].loss):.3f}, {rate:,.0f} tokens/s")
 
     def _stop(self, step: int, report: Any) -> None:
         """Save the pool of a step, which follows from its number alone, and end the run."""
@@ -290,7 +289,7 @@ def _validation(plan: Plan) -> Callable[[Any], float]:
     return validate
 
 
-def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> None:
+def _print_sample(plan: Plan, params: Any, step: int, loss: float) -> None:
     """A line for a person: how the model goes on from the first tokens of a held-out text."""
     if plan.vocabulary is None:
         return
@@ -299,7 +298,7 @@ def _print_sample(plan: Plan, bar: Any, params: Any, step: int, loss: float) -> 
         params, start, plan.config, plan.settings.dtype, seed=(plan.settings.seed, step)
     )
     text = printable(plan.vocabulary.decode(tokens).replace("\n", " ").strip())
-    _print(plan, bar, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
+    _print(plan, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
 
 
 def _compiled(plan: Plan, state: Any) -> Any:
@@ -312,26 +311,11 @@ def _compiled(plan: Plan, state: Any) -> Any:
     return step
 
 
-@contextmanager
-def _bar(plan: Plan, done: int) -> Iterator[Any]:
-    """A bar of steps where a person is watching, else None."""
-    if not Progress(False if plan.settings.quiet else None).shown:
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=plan.settings.steps, initial=done, unit="step", file=sys.stderr) as bar:
-        yield bar
-
-
-def _print(plan: Plan, bar: Any, text: str) -> None:
-    """Print a text above the progress bar, unless nothing is to be shown."""
-    if plan.settings.quiet:
-        return
-    if bar is None:
-        print(text, flush=True)
-    else:
-        bar.write(text, file=sys.stdout)
+def _print(plan: Plan, text: str) -> None:
+    """Print a text, above a progress bar, unless nothing is to be shown."""
+    if not plan.settings.quiet:
+        tqdm.write(text)
+        sys.stdout.flush()
 
 
 def _known(value: Any) -> float | None:
