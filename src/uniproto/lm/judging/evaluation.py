@@ -130,13 +130,16 @@ class Evaluation:
                 found[name] = {"accuracy": score.value, "error": score.error, "over": over}
         return found
 
-    def table(self) -> str:
-        """The scores for people: per cent, ± one standard error."""
+    def columns(self) -> dict[str, list[str]]:
+        """The scores for people, by column: per cent, ± one standard error."""
         rows = [_cells(name, self.scores[name]) for name in self.order]
         columns = {title: [row[title] for row in rows] for title in rows[0]}
-        used = {t: cells for t, cells in columns.items() if any(c.strip() for c in cells)}
+        return {title: cells for title, cells in columns.items() if any(map(str.strip, cells))}
+
+    def table(self) -> str:
+        """The columns below one another, and what a reader must know of them."""
         notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
-        text = f"model {self.model}\n\n{aligned(used)}\n\n± is one standard error."
+        text = f"model {self.model}\n\n{aligned(self.columns())}\n\n± is one standard error."
         if any(each["error"] == 0 for each in self.scores.values()):
             text += " In brackets: the 95 % interval (Wilson), where none or all are right."
         if notes:
@@ -292,13 +295,14 @@ def render(found: Evaluation) -> str:
     style = _file("uniproto.report", "style.css") + _file("uniproto.lm.judging", "page.css")
     script = _file("uniproto.lm.judging", "page.js")
     headline, averages = _headline(found.scores)
-    settings = found.settings or {}
+    settings, table = found.settings or {}, found.columns()
     page = template_environment("uniproto.lm.judging").get_template("page.html.j2")
     rendered = page.render(
         model=found.model,
         headline=headline,
         averages=averages,
-        rows=_rows(found.scores),
+        table=list(table),
+        rows=list(zip(*table.values(), strict=True)),
         notes=[f"{BENCHMARKS[name].title}: {note}" for name, note in found.notes.items()],
         template=settings.get("template"),
         trusted=settings.get("contained") is False,
@@ -348,7 +352,11 @@ def _clipped(text: str) -> str:
 
 def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[str, str, str]]]:
     tiles = [
-        (title_of(name).capitalize(), _percent(scores[name]["accuracy"]), spread_text(scores[name]))
+        (
+            title_of(name).capitalize(),
+            f"{100 * scores[name]['accuracy']:.1f} %",
+            spread_text(scores[name]),
+        )
         for name in (OVERALL, IN_DOMAIN, OUT_OF_DOMAIN, SUPERGLUE)
         if name in scores
     ]
@@ -357,26 +365,6 @@ def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[
     data = [name for name in scores if name in BENCHMARKS]
     right, count = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
     return f"{right:,} of {count:,} right", []
-
-
-def _rows(scores: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    counts = ("questions", "by_program", "by_reasoning", "no_answer", "cut_off")
-    return [
-        {
-            "title": BENCHMARKS[name].title,
-            "part": BENCHMARKS[name].part,
-            "accuracy": f"{_percent(each['accuracy'])} {spread_text(each)}",
-            "f1": _percent(each.get("f1")),
-            "exact": _percent(each.get("exact_match")),
-            **{key: f"{each[key]:,}" if key in each else "" for key in counts},
-        }
-        for name, each in scores.items()
-        if name in BENCHMARKS
-    ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def _file(package: str, name: str) -> str:

@@ -40,46 +40,38 @@ _OUR_MARK = "questions_sha256"  # a setting that every evaluation.json of ours h
 def evaluate(
     model: Any,
     *,
-    suite: str | Sequence[str] = EvaluateSettings.suite,
     data: str | Path,
     out: str | Path,
-    template: str | None = EvaluateSettings.template,
-    base: str | None = EvaluateSettings.base,
-    batch_size: int = EvaluateSettings.batch_size,
-    limit: int | None = EvaluateSettings.limit,
-    max_new_tokens: int = EvaluateSettings.max_new_tokens,
-    program_seconds: float = EvaluateSettings.program_seconds,
-    trust_generated_code: bool = EvaluateSettings.trust_generated_code,
-    allow_partial: bool = EvaluateSettings.allow_partial,
-    bf16: bool = EvaluateSettings.bf16,
-    device: str = EvaluateSettings.device,
-    fresh: bool = EvaluateSettings.fresh,
     progress: bool | None = None,
     log: Callable[[str], None] | None = None,
+    **settings: Any,
 ) -> Evaluation:
     """Ask a model every question of a suite, judge its answers, and write all of it to `out`.
 
     `model` is what `uniproto finetune` wrote, a folder of weights or of an adapter, a .gguf file, a
     name on the hub, or an `AnsweringModel` of your own. Called again with the same
     arguments, it goes on where it stopped. `log` gets a line now and then (default: standard
-    error); `progress` is as for `uniproto.select`.
+    error); `progress` is as for `uniproto.select`; `settings` are those of `EvaluateSettings`.
 
     >>> evaluate("run", suite="gms8k", data=".", out="judged")
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'suite' must be one of cb, deepmind, gsm8k, math, multirc, \
 numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm8k'?
     """
-    require_int("batch_size", batch_size)
-    require_int("max_new_tokens", max_new_tokens)
-    require_name("device", device, ("auto", "cpu"))
-    require_seconds("program_seconds", program_seconds)
+    asked = EvaluateSettings(data=str(data), out=str(out), **settings)
+    require_int("batch_size", asked.batch_size)
+    require_int("max_new_tokens", asked.max_new_tokens)
+    require_name("device", asked.device, ("auto", "cpu"))
+    require_seconds("program_seconds", asked.program_seconds)
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
-    datasets = read_questions(suite, data, limit=limit, allow_partial=allow_partial)
-    subject = _subject(model, base)
+    datasets = read_questions(
+        asked.suite, data, limit=asked.limit, allow_partial=asked.allow_partial
+    )
+    subject = _subject(model, asked.base)
     inputs = map(str, [data, *subject.files])
     require_run_folder(folder, SETTINGS, (ITEMS, *RESULTS), inputs)
-    template = template or subject.template or TEMPLATE
+    template = asked.template or subject.template or TEMPLATE
     if template == CHAT:
         if subject.chat_prompt is None:
             raise InvalidInputError(
@@ -90,20 +82,20 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     require_template("template", template)
     writes_programs = any(BENCHMARKS[name].is_math for name in datasets)
     if writes_programs:
-        run_program("pass", timeout=30.0, trust=trust_generated_code)  # or say now why not
-    settings = {
+        run_program("pass", timeout=30.0, trust=asked.trust_generated_code)  # or say now why not
+    recorded = {
         **subject.identity(),
         "template": template,
         "datasets": list(datasets),
         _OUR_MARK: digest(datasets),
-        "limit": limit,
-        "max_new_tokens": max_new_tokens,
-        "program_seconds": program_seconds,
+        "limit": asked.limit,
+        "max_new_tokens": asked.max_new_tokens,
+        "program_seconds": asked.program_seconds,
         "contained": containment() is not None if writes_programs else None,
-        "bf16": bf16,
+        "bf16": asked.bf16,
     }
     questions = [question for each in datasets.values() for question in each.questions]
-    with _open_answers(folder, settings, fresh=fresh) as journal:
+    with _open_answers(folder, recorded, fresh=asked.fresh) as journal:
         try:
             done = {item["id"] for item in journal.entries}
         except (KeyError, TypeError) as error:
@@ -114,22 +106,24 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
             for name in RESULTS:  # of an earlier run
                 (folder / name).unlink(missing_ok=True)
             answering = subject.load(
-                bf16=bf16,
-                device=device,
-                batch_size=batch_size,
-                max_new_tokens=max_new_tokens,
+                bf16=asked.bf16,
+                device=asked.device,
+                batch_size=asked.batch_size,
+                max_new_tokens=asked.max_new_tokens,
                 stops=stop_strings(template),
                 log=log,
             )
-            session = Session(answering, template, program_seconds, trust_generated_code)
-            together = batch_size * _BATCHES_TOGETHER
+            session = Session(
+                answering, template, asked.program_seconds, asked.trust_generated_code
+            )
+            together = asked.batch_size * _BATCHES_TOGETHER
             _ask_all(session, waiting, journal, together, Progress(progress))
         items = {item["id"]: item for item in journal.entries}
         evaluation = Evaluation(
             subject.name,
             [items[question.id] for question in questions],
             {name: note for name, each in datasets.items() if (note := each.note())},
-            settings,
+            recorded,
         )
         evaluation.save(folder)
     return evaluation
