@@ -76,16 +76,6 @@ def json_lines(text: str, name: str) -> list[dict[str, Any]]:
     return [row for _, row in json_objects(text.split("\n"), name)]
 
 
-def field(row: dict[str, Any], key: str, name: str) -> Any:
-    """A value that must be there; the error says what is."""
-    if row.get(key) is None:
-        raise InputFileError(
-            f"{name}: an example without {key!r} ({', '.join(row) or 'nothing'}). Is it the file "
-            "of another benchmark, or of a test set without labels?"
-        )
-    return row[key]
-
-
 def require_complete(
     dataset: str, questions: Sequence[Question], published: int, file: str, *, allow_partial: bool
 ) -> None:
@@ -115,16 +105,15 @@ def math_questions(dataset: str, data: Path) -> tuple[list[Question], str]:
     for place in [data] if data.is_file() else shared:
         if place.is_file():
             rows = json_lines(read_text(place), str(place))
-            found = [row for row in rows if field(row, "dataset", str(place)) == dataset]
-            return _as_questions(dataset, found, str(place)), str(place)
+            return _as_questions(dataset, rows, place, among_others=True), str(place)
     for name in (*_PLACES[dataset], *(each.format(name=dataset) for each in _ANY)):
         place = data / name
         if place.is_file():
-            return _as_questions(dataset, _objects(place), str(place)), str(place)
+            return _as_questions(dataset, _objects(place), place), str(place)
         for ending, read in (("json", _objects), ("txt", _line_pairs)):
             if files := sorted(place.rglob(f"*.{ending}")) if place.is_dir() else []:
                 rows = [row for file in files for row in read(file)]
-                return _as_questions(dataset, rows, str(place)), str(place)
+                return _as_questions(dataset, rows, place), str(place)
     raise InputFileError(
         f"{data}: no {_ONE_SCHEMA[0]} with the data set {dataset} here, nor its original files "
         f"({', '.join(_PLACES[dataset])}). Name the folder with --data."
@@ -138,70 +127,63 @@ def _objects(path: Path) -> list[dict[str, Any]]:
         content = json.loads(text)
     except (ValueError, RecursionError):
         return json_lines(text, str(path))
-    rows = content if isinstance(content, list) else [content]
-    if not all(isinstance(row, dict) for row in rows):
-        raise InputFileError(
-            f"{path}: this is no list of JSON objects. Is it the file of another benchmark?"
-        )
-    return rows
+    return content if isinstance(content, list) else [content]
 
 
 def _line_pairs(path: Path) -> list[dict[str, Any]]:
     """DeepMind Mathematics as text: a line with a question, a line with its answer."""
     lines = [line for line in read_text(path).split("\n") if line.strip()]
-    if len(lines) % 2:
-        raise InputFileError(
-            f"{path}: questions and answers must come in pairs of lines, not {len(lines)}. Fetch "
-            "the file again."
-        )
-    pairs = zip(lines[::2], lines[1::2], strict=True)
+    with reading(path, "pairs of lines, a question and its answer"):
+        pairs = list(zip(lines[::2], lines[1::2], strict=True))
     return [{"question": question, "answer": answer} for question, answer in pairs]
 
 
-def _as_questions(dataset: str, rows: list[dict[str, Any]], name: str) -> list[Question]:
+def _as_questions(
+    dataset: str, rows: list[dict[str, Any]], place: Path, *, among_others: bool = False
+) -> list[Question]:
     read = _READERS.get(dataset, _plain)
     found = []
-    for number, row in enumerate(rows):
-        # A converted file may have the plain columns in place of the original ones.
-        plain = {"question", "answer"} <= row.keys() and dataset != "numglue"
-        text, gold = (_plain if plain else read)(row, name)
-        if not gold.strip():
-            raise InputFileError(
-                f"{name}: no answer to {text[:60]!r}. Correct or drop that question."
-            )
-        found.append(Question(dataset, f"{dataset}-{number}", text.strip(), gold.strip()))
+    with reading(place, f"the questions of {dataset}, each with its answer"):
+        own = [row for row in rows if row["dataset"] == dataset] if among_others else rows
+        for number, row in enumerate(own):
+            # A converted file may have the plain columns in place of the original ones.
+            plain = {"question", "answer"} <= row.keys() and dataset != "numglue"
+            text, gold = (_plain if plain else read)(row)
+            if not gold.strip():
+                raise ValueError(f"no answer to {text[:60]!r}")
+            found.append(Question(dataset, f"{dataset}-{number}", text.strip(), gold.strip()))
     return found
 
 
-def _plain(row: dict[str, Any], name: str) -> tuple[str, str]:
-    answer = field(row, "answer", name)
+def _plain(row: dict[str, Any]) -> tuple[str, str]:
+    answer = row["answer"]
     if isinstance(answer, list):
         answer = _several(answer)
     answer = str(answer).strip() if isinstance(answer, str | int | float) else ""
     if "####" in answer:  # GSM8K: the solution first, the number last
         answer = answer.rpartition("####")[2].replace(",", "")
-    return str(field(row, "question", name)), answer
+    return str(row["question"]), answer
 
 
-def _hendrycks(row: dict[str, Any], name: str) -> tuple[str, str]:
-    solution = str(field(row, "solution", name))
-    return str(field(row, "problem", name)), row.get("answer") or last_boxed(solution, name)
+def _hendrycks(row: dict[str, Any]) -> tuple[str, str]:
+    solution = str(row["solution"])
+    return str(row["problem"]), row.get("answer") or last_boxed(solution)
 
 
-def _svamp(row: dict[str, Any], name: str) -> tuple[str, str]:
-    body = str(field(row, "Body", name)).strip()
+def _svamp(row: dict[str, Any]) -> tuple[str, str]:
+    body = str(row["Body"]).strip()
     between = " " if body.endswith((".", "?", "!", ",")) else ". "
-    answer = field(row, "Answer", name)
-    return f"{body}{between}{field(row, 'Question', name)}", _number(answer)
+    answer = row["Answer"]
+    return f"{body}{between}{row['Question']}", _number(answer)
 
 
-def _numglue(row: dict[str, Any], name: str) -> tuple[str, str]:
+def _numglue(row: dict[str, Any]) -> tuple[str, str]:
     """Its eight kinds of question; what belongs to the question goes before it."""
     if row.get("statement1"):
         text = f"{row['statement1']}\n{row['statement2']}\n{row.get('options') or ''}"
     else:
-        text = "\n".join(filter(None, (row.get("passage"), str(field(row, "question", name)))))
-    answer = field(row, "answer", name)
+        text = "\n".join(filter(None, (row.get("passage"), str(row["question"]))))
+    answer = row["answer"]
     if row.get("option1"):
         text += f"\nAnswer Choices: (A) {row['option1']} (B) {row['option2']}"
         answer = {"option 1": "A", "option 2": "B"}.get(str(answer).strip().lower(), answer)
@@ -215,8 +197,8 @@ def _numglue(row: dict[str, Any], name: str) -> tuple[str, str]:
     return text, _number(answer)
 
 
-def _simuleq(row: dict[str, Any], name: str) -> tuple[str, str]:
-    return str(field(row, "sQuestion", name)), _several(field(row, "lSolutions", name))
+def _simuleq(row: dict[str, Any]) -> tuple[str, str]:
+    return str(row["sQuestion"]), _several(row["lSolutions"])
 
 
 def _several(values: list[Any]) -> str:
@@ -227,10 +209,10 @@ def _number(value: Any) -> str:
     """3.0 is 3 to a person."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return "" if value is None else str(value)
 
 
-def last_boxed(solution: str, name: str = "solution") -> str:
+def last_boxed(solution: str) -> str:
     r"""What stands in the last \boxed{…} of a worked solution, braces matched.
 
     >>> last_boxed(r"so $x = \boxed{\frac{1}{2}}$.")
@@ -246,13 +228,10 @@ def last_boxed(solution: str, name: str = "solution") -> str:
             depth += {"{": 1, "}": -1}.get(solution[place], 0)
             if depth == 0:
                 return solution[start.end() : place]
-    raise InputFileError(
-        f"{name}: no answer in \\boxed{{…}} in {solution[-60:]!r}. Is it the file of another "
-        "benchmark?"
-    )
+    raise ValueError(f"no answer in \\boxed{{…}} in {solution[-60:]!r}")
 
 
-_READERS: Mapping[str, Callable[[dict[str, Any], str], tuple[str, str]]] = {
+_READERS: Mapping[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "math": _hendrycks,
     "svamp": _svamp,
     "numglue": _numglue,

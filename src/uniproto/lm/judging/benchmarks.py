@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from uniproto.data.files import reading
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -18,7 +18,6 @@ from uniproto.errors import (
 )
 from uniproto.lm.judging.benchmark_files import (
     Question,
-    field,
     is_archive,
     json_lines,
     math_questions,
@@ -228,7 +227,8 @@ def labelled_examples(
     require_name("split", split, SPLITS)
     file, published = _FILES[task, split]
     text, name = _find(task, Path(file), Path(data))
-    found = list(_READERS[task](text, name))
+    with reading(Path(name), f"the examples of {task}, each with its label"):
+        found = list(_READERS[task](text, name))
     require_complete(task, found, published, name, allow_partial=allow_partial)
     return found
 
@@ -258,9 +258,9 @@ def _sst2(text: str, name: str) -> Iterator[Question]:
     columns = head.rstrip("\r").split("\t")
     for number, line in enumerate(lines):
         row = dict(zip(columns, line.rstrip("\r").split("\t"), strict=False))
-        label = _label(row, {"0": "negative", "1": "positive"}, name)
+        label = {"0": "negative", "1": "positive"}[str(row["label"])]
         instruction = (
-            f"Review: {field(row, 'sentence', name).strip()}\n"
+            f"Review: {row['sentence'].strip()}\n"
             "Is the sentiment of this review positive or negative?"
         )
         yield Question("sst2", f"sst2-{number}", instruction, label, SST2_WORDS)
@@ -270,42 +270,32 @@ def _cb(text: str, name: str) -> Iterator[Question]:
     words = {"entailment": "yes", "contradiction": "no", "neutral": "maybe"}
     for number, row in enumerate(json_lines(text, name)):
         instruction = (
-            f"Premise: {field(row, 'premise', name).strip()}\n"
-            f"Hypothesis: {field(row, 'hypothesis', name).strip()}\n"
+            f"Premise: {row['premise'].strip()}\n"
+            f"Hypothesis: {row['hypothesis'].strip()}\n"
             "Does the premise imply the hypothesis? Answer yes, no or maybe."
         )
-        label = _label(row, words, name)
+        label = words[str(row["label"])]
         yield Question("cb", f"cb-{row.get('idx', number)}", instruction, label, CB_WORDS)
 
 
 def _multirc(text: str, name: str) -> Iterator[Question]:
     words = {"0": "no", "1": "yes"}
     for passage_number, row in enumerate(json_lines(text, name)):
-        passage = field(row, "passage", name)
-        for question_number, question in enumerate(field(passage, "questions", name)):
+        passage = row["passage"]
+        for question_number, question in enumerate(passage["questions"]):
             group = f"multirc-{passage_number}-{question_number}"
-            for number, answer in enumerate(field(question, "answers", name)):
+            for number, answer in enumerate(question["answers"]):
                 # The passage comes first: what is cut from a prompt too long is its beginning.
                 instruction = (
-                    f"Passage: {field(passage, 'text', name).strip()}\n"
-                    f"Question: {field(question, 'question', name).strip()}\n"
-                    f"Answer: {str(field(answer, 'text', name)).strip()}\n"
+                    f"Passage: {passage['text'].strip()}\n"
+                    f"Question: {question['question'].strip()}\n"
+                    f"Answer: {str(answer['text']).strip()}\n"
                     "Is this a correct answer to the question? Answer yes or no."
                 )
-                label = _label(answer, words, name)
+                label = words[str(answer["label"])]
                 yield Question(
                     "multirc", f"{group}-{number}", instruction, label, MULTIRC_WORDS, group
                 )
-
-
-def _label(row: dict[str, Any], words: Mapping[str, str], name: str) -> str:
-    label = str(field(row, "label", name))
-    if label not in words:
-        raise InputFileError(
-            f"{name}: the label {label!r} is none of {', '.join(words)}. Is it the file of another "
-            "benchmark?"
-        )
-    return words[label]
 
 
 _READERS: Mapping[str, Callable[[str, str], Iterator[Question]]] = {
