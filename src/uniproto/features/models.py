@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -57,25 +56,16 @@ def find_model(name: str, *, download: bool = True) -> Path:
     all of the disk.
     """
     path = Path(name).expanduser()
-    if path.is_file():
-        if path.suffix == ".gguf":
-            return path
-        raise InputFileError(
-            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
-            "Got another file. Name the folder it is in."
+    if path.is_file() and path.suffix == ".gguf":
+        return path
+    if any((path / file).is_file() for file in _CONFIGURATIONS):
+        return path
+    kinds = "the model must be a model's folder, a .gguf file or a name on the Hugging Face hub"
+    if path.exists() or _is_path(name):
+        found = (
+            "There is no config.json in it" if path.exists() else "There is no such folder or file"
         )
-    if path.is_dir():
-        if any((path / file).is_file() for file in _CONFIGURATIONS):
-            return path
-        raise InputFileError(
-            f"{name}: the model must be a model's folder. Got one without config.json. Name the "
-            "folder that holds it; of a GGUF model, the .gguf file."
-        )
-    if _is_path(name):
-        raise InputFileError(
-            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
-            f"There is no such folder or file. {_nearest(path) or 'Check the path.'}"
-        )
+        raise InputFileError(f"{name}: {kinds}. {found}. Check the path.")
     import huggingface_hub as hub
     from huggingface_hub.errors import HTTPError
 
@@ -93,10 +83,9 @@ def find_model(name: str, *, download: bool = True) -> Path:
         found = hub.snapshot_download(name, ignore_patterns=_OTHER_WEIGHTS, local_files_only=True)
     except failures as error:
         raise InputFileError(
-            f"{name}: the model must be a folder, a .gguf file or a name on the Hugging Face hub. "
-            "It is no folder here and not in the hub's cache on this machine, and was not "
-            f"downloaded ({reason}). {_nearest(path) or 'Check the name.'} "
-            f"'hf download {name}' fetches it where there is a network."
+            f"{name}: {kinds}. It is no folder here and not in the hub's cache on this machine, "
+            f"and was not downloaded ({reason}). Check the name. 'hf download {name}' fetches it "
+            "where there is a network."
         ) from error
     return Path(found)
 
@@ -110,22 +99,6 @@ def _is_path(name: str) -> bool:
         or name.count("/") > 1
         or ("/" in name and Path(name).parent.is_dir())
     )
-
-
-def _nearest(path: Path) -> str | None:
-    """'Did you mean' the most similar name there is, if any."""
-    missing = path
-    while not missing.parent.is_dir():
-        missing = missing.parent
-    try:
-        names = [beside.name for beside in missing.parent.iterdir()]
-    except OSError:
-        return None
-    near = difflib.get_close_matches(missing.name, names, n=1, cutoff=0.6)
-    if not near:
-        return None
-    there = missing.with_name(near[0]) / path.relative_to(missing)
-    return f"Did you mean {str(there)!r}?" if there.exists() else None
 
 
 def require_digest(identity: str, name: str, digest: str | None) -> None:

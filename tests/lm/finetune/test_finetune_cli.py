@@ -271,7 +271,7 @@ def test_a_config_file_holds_options_and_those_given_win(model_folder, data, tmp
         ("keep-small: logic,law", "have no logic, law"),
         ("keep-small: 1", "must lie between 0 and 1"),
         ("data: 5", "5: the file name must end in one of"),
-        ("model: 5", "5: the model must be a folder"),
+        ("model: 5", "5: the model must be a model's folder"),
         ("report-to: [a]", "--report-to"),
     ],
 )

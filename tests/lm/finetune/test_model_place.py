@@ -56,22 +56,6 @@ def test_what_looks_like_a_path_is_not_asked_for(name: str, asked: list[str]) ->
     assert asked == []
 
 
-def test_the_nearest_name_is_offered(asked: list[str]) -> None:
-    Path("models", "phi-2", "inner").mkdir(parents=True)
-    for wrong, meant in (
-        ("./models/phi2", "models/phi-2"),
-        ("./model/phi-2", "models/phi-2"),
-        ("models/phi-2/iner", "models/phi-2/inner"),
-    ):
-        with pytest.raises(InputFileError, match=f"Did you mean '{meant}'"):
-            find_model(wrong)
-    with pytest.raises(InputFileError, match=r"Check the path\.$"):
-        find_model("./something/else")
-    with pytest.raises(InputFileError, match="Did you mean 'models'"):  # it may be a hub's name
-        find_model("model")
-    assert asked == ["/api/models/model"]
-
-
 @pytest.mark.parametrize("name", ["gpt0", "nobody/gpt0"])
 def test_a_name_is_asked_for_once(name: str, asked: list[str]) -> None:
     with pytest.raises(InputFileError, match=r"was not downloaded .*hf download"):

@@ -142,7 +142,7 @@ def test_compressed_files_with_odd_line_separators(tmp_path: Path) -> None:
         ("math_test.jsonl", "", "math_test.jsonl: gsm8k must have its 1,319 questions. Got 0"),
         ("math_test.jsonl", '{"dataset": "gsm8k", "ques', "Line 1 does not"),
         ("math_test.jsonl", '{"question": "1", "answer": "2"}', "could not be read ('dataset')"),
-        ("math_test.jsonl", '{"dataset": "gsm8k", "question": "1"}', "could not be read ('answer')"),
+        ("math_test.jsonl", '{"dataset": "gsm8k", "question": "1"}', "be read ('answer')"),
         ("math_test.jsonl.zst", "not compressed", "could not be read"),
         ("else.txt", "", "no math_test.jsonl with the data set gsm8k"),
     ],
