@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _with_local_files(asked: CurateSpec) -> CurateSpec:
     """The same with data sets of the hub as files of this machine."""
-    from uniproto.data.hub import local_data
+    from uniproto.data.disk import local_data
     from uniproto.features.cache import cache_folder
 
     kept = cache_folder() / "datasets" if asked.cache is None else Path(asked.cache)

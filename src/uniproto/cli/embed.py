@@ -96,7 +96,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.data.hub import local_data
+    from uniproto.data.disk import local_data
     from uniproto.features.cache import cache_folder
 
     spec = SelectSpec.of({**vars(options), "pool": options.data})

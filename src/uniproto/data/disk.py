@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import json
+import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.columns import numeric_matrix
-from uniproto.data.files import unreadable
-from uniproto.errors import InputFileError, OutputError, UniprotoError
+from uniproto.data.files import first_line, reading
+from uniproto.errors import InputFileError, OutputError
 from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
 _ROWS_PER_BATCH = 65536
@@ -76,7 +76,6 @@ class LargeTable:
     def __init__(self, files: list[Path]) -> None:
         import pyarrow.dataset as ds  # loads pandas, where there is one
 
-        self._files = files
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
@@ -84,41 +83,25 @@ class LargeTable:
 
     @property
     def num_rows(self) -> int:
-        with self._naming_the_damaged():
+        with reading(Path(self.name), "Parquet files"):
             return int(self._dataset.count_rows())
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
-        with self._naming_the_damaged():
+        with reading(Path(self.name), "Parquet files"):
             return self._dataset.to_table(columns=[name]).column(0)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows with all columns, in this order."""
-        with self._naming_the_damaged():
+        with reading(Path(self.name), "Parquet files"):
             return self._dataset.take(pa.array(rows))
-
-    @contextmanager
-    def _naming_the_damaged(self) -> Iterator[None]:
-        """Errors of a reader that takes all files at once become one that names the file."""
-        try:
-            yield
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, UniprotoError):
-                raise
-            for file in self._files:
-                try:
-                    for _ in pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH):
-                        pass
-                except (pa.ArrowException, OSError) as own:
-                    raise unreadable(file, own) from error
-            raise  # every file reads well now: the error is not of their content
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
         """The features of all rows, in a temporary file that goes when they are let go."""
         shape, dtype = (0, 0), np.dtype(np.float32)
         # Closing the file leaves it to the memory map, and it goes with that.
         with (
-            self._naming_the_damaged(),
+            reading(Path(self.name), "Parquet files"),
             tempfile.TemporaryFile(prefix="uniproto-features-") as file,
         ):
             for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
@@ -155,3 +138,82 @@ def require_room(path: Path, memory: int | float | str | None) -> None:
         f"{path} is read whole",
         "Convert it to .parquet or .npy, which are read in parts, or allow more: --memory.",
     )
+
+
+# --- data sets of the Hugging Face hub, and those that `datasets` has saved, as ordinary files ----
+
+
+_STATE, _SPLITS = "state.json", "dataset_dict.json"
+_ENDINGS = (".jsonl", ".json", ".zst", ".parquet", ".csv")  # of files: no data set's name
+_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")  # owner/name, :split, :configuration
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Whether a folder is what `Dataset.save_to_disk` writes."""
+    return (path / _STATE).is_file() or (path / _SPLITS).is_file()
+
+
+def arrow_files(folder: Path) -> list[Path]:
+    """The files of a data set that `datasets` has saved, in order."""
+    if (folder / _SPLITS).is_file():
+        names = sorted(each.name for each in folder.iterdir() if each.is_dir())
+        raise InputFileError(
+            f"{folder} holds several splits: {', '.join(names)}. Name the folder of one."
+        )
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        files = [folder / str(each["filename"]) for each in state["_data_files"]]
+        if state.get("_indices_files"):
+            raise ValueError(
+                "its rows are a choice of others; save it with flatten_indices() first"
+            )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputFileError(
+            f"{folder}: the data set cannot be read ({first_line(error)}). Save it again."
+        ) from error
+    return files
+
+
+def read_saved_dataset(folder: Path) -> pa.Table:
+    """The table of a data set that `datasets` has saved."""
+    tables = []
+    for file in arrow_files(folder):
+        with pa.memory_map(str(file)) as source:
+            tables.append(pa.ipc.open_stream(source).read_all())
+    return pa.concat_tables(tables)
+
+
+def local_data(text: str, folder: Path) -> str:
+    """A path as it is; the name of a data set of the hub as the path of a file it is saved in.
+
+    A name is `owner/name`, `owner/name:split` or `owner/name:split:configuration`; `folder` is
+    where the file goes. The split is `train` where none is named.
+
+    >>> local_data("pool.jsonl", Path("."))
+    'pool.jsonl'
+    """
+    is_path = os.path.lexists(text) or Path(text).parent.is_dir()
+    if is_path or not _NAME.fullmatch(text) or Path(text).suffix.lower() in _ENDINGS:
+        return text
+    try:
+        import datasets
+    except ImportError as error:
+        raise InputFileError(
+            f"{text} is no file here. To load it from the Hugging Face hub: pip install datasets"
+        ) from error
+    name, _, rest = text.partition(":")
+    split, _, configuration = rest.partition(":")
+    try:
+        found: Any = datasets.load_dataset(name, configuration or None, split=split or "train")
+    except Exception as error:  # what the library makes of a network or a name can be anything
+        raise InputFileError(
+            f"{text} is no file here, and cannot be loaded from the Hugging Face hub "
+            f"({first_line(error)[:200]}). Check the name, the split and the network."
+        ) from error
+    path = folder / f"{re.sub(r'[^a-zA-Z0-9.-]', '_', text)}-{found._fingerprint}.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        found.to_parquet(str(partial))
+        partial.replace(path)
+    return str(path)

@@ -23,17 +23,19 @@ from uniproto.data.columns import (
 )
 from uniproto.data.disk import (
     LargeTable,
+    arrow_files,
     is_pattern,
+    is_saved_dataset,
     joined_digest,
     names_inside,
     parquet_files,
+    read_saved_dataset,
     require_room,
 )
 from uniproto.data.files import (
     require_regular_file,
     unreadable,
 )
-from uniproto.data.hub import arrow_files, is_saved_dataset, read_saved_dataset
 from uniproto.data.text_tables import read_csv, read_json
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, quoted, unknown_name
 from uniproto.runs.records import sha256_of

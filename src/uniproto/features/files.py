@@ -14,10 +14,9 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from uniproto.data.columns import is_text
-from uniproto.data.disk import LargeTable, parquet_files
+from uniproto.data.disk import LargeTable, is_saved_dataset, parquet_files
 from uniproto.data.examples import FURTHER, as_text, example_of, usual_columns
 from uniproto.data.files import possible_path
-from uniproto.data.hub import is_saved_dataset
 from uniproto.data.tables import (
     InputData,
     content_digest,

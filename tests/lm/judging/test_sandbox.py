@@ -21,7 +21,7 @@ from uniproto.lm.judging.sandbox import (
     ContainmentError,
     ProgramResult,
     containment,
-    environment,
+    process,
     run_program,
     run_programs,
 )
@@ -111,7 +111,7 @@ def test_packages_that_programs_import(package: str, code: str, output: str) -> 
 def test_no_other_package_is_seen() -> None:
     code = "import os, sys\nfor p in sys.path[3:]: print(*sorted(os.listdir(p)))"
     seen = {name.removesuffix(".libs").removesuffix(".py") for name in printed(code).split()}
-    assert seen <= set(environment.PACKAGES)
+    assert seen <= set(process.PACKAGES)
 
 
 @needs_walls
@@ -144,7 +144,7 @@ def test_an_error_tells_why() -> None:
     result = run_program("print('so far')\n1 / 0")
     assert (result.status, result.output) == ("error", "so far\n")
     assert result.detail.endswith("ZeroDivisionError: division by zero")
-    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= environment.DETAIL
+    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= process.DETAIL
 
 
 @needs_walls
@@ -327,8 +327,8 @@ def test_numbers_of_system_calls(machine: str) -> None:
 
 
 def test_limits_of_the_kernel() -> None:
-    named = dict(environment.rlimits(2.5, contained=True))
+    named = dict(process.rlimits(2.5, contained=True))
     assert named[resource.RLIMIT_CPU] == 4
-    assert named[resource.RLIMIT_AS] == environment.MEMORY
+    assert named[resource.RLIMIT_AS] == process.MEMORY
     assert resource.RLIMIT_NPROC in named
-    assert resource.RLIMIT_NPROC not in dict(environment.rlimits(2.5, contained=False))
+    assert resource.RLIMIT_NPROC not in dict(process.rlimits(2.5, contained=False))

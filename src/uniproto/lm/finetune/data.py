@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.data.hub import local_data
+from uniproto.data.disk import local_data
 from uniproto.data.tables import require_column
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.cache import cache_folder
