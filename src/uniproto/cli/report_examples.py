@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from uniproto.data.tables import InputData
     from uniproto.report.examples import Examples, Reader
 
-_FIRST_VALUES = 12
-
 
 def examples_of(
     inputs: Inputs, manifest: Mapping[str, Any], page: ReportSpec
@@ -278,9 +276,9 @@ def _is_list(data: InputData) -> bool:
 
 
 def _fields(data: InputData, id_column: str | None) -> Any:
-    """What stands beside a row: the columns of its table, or the first values of its array."""
+    """What stands beside a row: the columns of its table; of an array the page knows the values."""
     if data.table is None:
-        return _first_values(data.features)
+        return None
     hidden = [
         *([id_column] if id_column else ()),
         *(data.feature_columns if _is_list(data) else ()),
@@ -296,11 +294,3 @@ def _shown_table(data: InputData) -> Any:
         return None
     embedded = data.feature_columns if getattr(data, "embedded", None) is not None else ()
     return data.table.drop_columns(list(embedded))  # texts are read, not counted
-
-
-def _first_values(features: Any) -> Any:
-    def read(rows: NDArray[Any]) -> list[dict[str, Any]]:
-        some = features[rows][:, :_FIRST_VALUES]
-        return [{f"x{place}": value for place, value in enumerate(row)} for row in some.tolist()]
-
-    return read
