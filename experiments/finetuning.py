@@ -160,13 +160,13 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
     import altair as alt
 
+    from support.charts import lines_and_bands
     from uniproto.report.charts import (
         BLUE,
         GREEN,
         GREY,
         ORANGE,
         PINK,
-        lines_and_bands,
         small_multiples,
         styled,
     )

@@ -21,14 +21,14 @@ import altair as alt
 import numpy as np
 
 import uniproto
-from support.charts import dots_and_means
+from support.charts import dots_and_means, lines_and_bands
 from support.datasets import load_dataset
 from support.runs import Runs, Setup, command_line
 from uniproto import Entropic, Greedy, UniProto
 from uniproto.algorithm import objective_cost
 from uniproto.comparing.results import aligned
 from uniproto.problem.masses import integer_masses
-from uniproto.report.charts import BLUE, GREEN, ORANGE, lines_and_bands, small_multiples, styled
+from uniproto.report.charts import BLUE, GREEN, ORANGE, small_multiples, styled
 from uniproto.runtime.progress import Progress
 from uniproto.transport.entropic import entropic_plan, iterations_for
 

@@ -176,7 +176,7 @@ def _curve(setup: Setup, method: str, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[str]) -> str:
-    from uniproto.lm.pretraining.pretrain import curves_chart
+    from support.charts import pretraining_curves
 
     steps = [scale.short, scale.long]
     (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs
@@ -196,8 +196,8 @@ def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[
     below += "step; full: all of them"
     bands = f"{below}; bands: from the lowest to the highest seed"
     charts = {
-        "pretraining": curves_chart(short, f"{scale.short:,} steps of every method", below),
-        "pretraining-long": curves_chart(long, f"{scale.long:,} steps, every seed", bands),
+        "pretraining": pretraining_curves(short, f"{scale.short:,} steps of every method", below),
+        "pretraining-long": pretraining_curves(long, f"{scale.long:,} steps, every seed", bands),
     }
     tables = [_table(short, scale.short), _table(long, scale.long)]
     verdicts = [*_verdict(short, scale.short), *_verdict(long, scale.long)]

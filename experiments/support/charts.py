@@ -13,7 +13,7 @@ from uniproto.report.charts import (
     ORANGE,
     PINK,
     loose_scale,
-    series_colour,
+    small_multiples,
     styled,
 )
 
@@ -270,3 +270,113 @@ def bandwidth_chart(cells: Sequence[Mapping[str, Any]]) -> Any:
         "held-out draws; 0 is UniPROT by Euclidean distance (rows as given) or cosine (unit rows); "
         "dashed: the method in that metric; bands: ± a standard error over the data sets",
     )
+
+
+def lines_and_bands(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    x: Any,
+    y: Any,
+    series: str,
+    colours: Mapping[str, str],
+    title: str,
+    dashes: Mapping[str, Sequence[int]] | None = None,
+    band: float = 0.18,
+    width: int = 330,
+    height: int = 230,
+) -> Any:
+    """Curves measured several times: the mean as a line, from the lowest to the highest a band.
+
+    `dashes` gives some series a pattern, so that curves on top of one another can be told apart;
+    `band` is the opacity of the bands.
+    """
+    import altair as alt
+
+    names = list(colours)
+    base = alt.Chart(alt.Data(values=[dict(row) for row in rows]))
+    colour = series_colour(alt, series, colours, symbol="stroke")
+    mean, low = y.copy(), y.copy()
+    mean.aggregate, low.aggregate = "mean", "min"
+    column = str(y["shorthand"]).split(":")[0]
+    line = base.mark_line(strokeWidth=2.2, strokeJoin="round").encode(x=x, y=mean, color=colour)
+    if dashes is not None:
+        line = line.encode(
+            strokeDash=alt.StrokeDash(
+                f"{series}:N",
+                legend=None,
+                scale=alt.Scale(domain=names, range=[list(dashes.get(n, [1, 0])) for n in names]),
+            )
+        )
+    return alt.layer(
+        base.mark_area(opacity=band).encode(x=x, y=low, y2=f"max({column}):Q", color=colour), line
+    ).properties(width=width, height=height, title=title)
+
+
+def series_colour(alt: Any, series: str, colours: Mapping[str, str], symbol: str = "circle") -> Any:
+    return alt.Color(
+        f"{series}:N",
+        title=None,
+        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+        legend=alt.Legend(
+            orient="bottom", labelLimit=400, symbolType=symbol, symbolOpacity=1, symbolSize=160
+        ),
+    )
+
+
+METHOD_COLOURS = {
+    "uniproto": BLUE,
+    "colm": PINK,
+    "greats": ORANGE,
+    "gradnorm": "#D55E00",
+    "maxloss": GREEN,
+    "random": GREY,
+    "full": "#000000",
+}
+_ENTROPIC = {"uniproto-entropic": "#56B4E9"}  # a name of the experiment, not of a method
+
+
+def pretraining_curves(points: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> Any:
+    """One line per method against steps and against time; several seeds as a mean with a band.
+
+    A point has `method`, `step`, `seconds` and `log_perplexity`. Seeds take different times, so
+    in the panel of times a step stands at its mean time.
+    """
+    import altair as alt
+
+    times: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        times.setdefault((point["method"], point["step"]), []).append(point["seconds"])
+    shown = [
+        {**point, "mean_seconds": sum(same) / len(same)}
+        for point in points
+        for same in [times[point["method"], point["step"]]]
+    ]
+    # The model before any training is far above the rest, and the same for all.
+    trained = [point for point in shown if point["step"] > 0]
+    if len({point["step"] for point in trained}) < 2:  # no line without it
+        trained = shown
+    present = {point["method"] for point in points}
+    options: dict[str, Any] = {
+        "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
+        "series": "method",
+        "colours": {
+            name: hue for name, hue in (METHOD_COLOURS | _ENTROPIC).items() if name in present
+        },
+        "width": 380,
+        "height": 300,
+    }
+    panels = [
+        lines_and_bands(
+            trained,
+            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=True)),
+            title="after equal steps",
+            **options,
+        ),
+        lines_and_bands(
+            trained,
+            x=alt.X("mean_seconds:Q", title="seconds of training", scale=alt.Scale(zero=True)),
+            title="after equal time",
+            **options,
+        ),
+    ]
+    return styled(small_multiples(panels, 2, shared=["y"]), title, subtitle)

@@ -66,54 +66,24 @@ def small_multiples(panels: Sequence[Any], columns: int, shared: Sequence[str] =
     return alt.concat(*panels, columns=columns, spacing=22).resolve_scale(**channels)
 
 
-def lines_and_bands(
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    x: Any,
-    y: Any,
-    series: str,
-    colours: Mapping[str, str],
-    title: str,
-    dashes: Mapping[str, Sequence[int]] | None = None,
-    band: float = 0.18,
-    width: int = 330,
-    height: int = 230,
+def curve(
+    points: Sequence[Mapping[str, Any]],
+    x: str = "step",
+    title: str = "step",
+    colour: str = BLUE,
+    opacity: float = 1.0,
 ) -> Any:
-    """Curves measured several times: the mean as a line, from the lowest to the highest a band.
-
-    `dashes` gives some series a pattern, so that curves on top of one another can be told apart;
-    `band` is the opacity of the bands.
-    """
+    """The `log_perplexity` of points over their steps or their seconds, as a line."""
     import altair as alt
 
-    names = list(colours)
-    base = alt.Chart(alt.Data(values=[dict(row) for row in rows]))
-    colour = series_colour(alt, series, colours, symbol="stroke")
-    mean, low = y.copy(), y.copy()
-    mean.aggregate, low.aggregate = "mean", "min"
-    column = str(y["shorthand"]).split(":")[0]
-    line = base.mark_line(strokeWidth=2.2, strokeJoin="round").encode(x=x, y=mean, color=colour)
-    if dashes is not None:
-        line = line.encode(
-            strokeDash=alt.StrokeDash(
-                f"{series}:N",
-                legend=None,
-                scale=alt.Scale(domain=names, range=[list(dashes.get(n, [1, 0])) for n in names]),
-            )
+    return (
+        alt.Chart(alt.Data(values=[dict(point) for point in points]))
+        .mark_line(color=colour, strokeWidth=2, opacity=opacity, point=len(points) < 2)
+        .encode(
+            x=alt.X(f"{x}:Q", title=title),
+            y=alt.Y("log_perplexity:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
+            tooltip=[f"{x}:Q", alt.Tooltip("log_perplexity:Q", format=".4f")],
         )
-    return alt.layer(
-        base.mark_area(opacity=band).encode(x=x, y=low, y2=f"max({column}):Q", color=colour), line
-    ).properties(width=width, height=height, title=title)
-
-
-def series_colour(alt: Any, series: str, colours: Mapping[str, str], symbol: str = "circle") -> Any:
-    return alt.Color(
-        f"{series}:N",
-        title=None,
-        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
-        legend=alt.Legend(
-            orient="bottom", labelLimit=400, symbolType=symbol, symbolOpacity=1, symbolSize=160
-        ),
     )
 
 

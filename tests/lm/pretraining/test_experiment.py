@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from support.charts import pretraining_curves
 from support.runs import Setup
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.lm.pretraining import pretrain as pretraining
-from uniproto.lm.pretraining.pretrain import curves_chart
 
 experiment = load_script(find_scripts()["pretraining"])
 
@@ -71,18 +71,19 @@ def test_the_verdict_says_lower_only_where_every_seed_is():
 
 def test_the_figure_has_every_method():
     points = [row for method in experiment.METHODS for row in curve([9.0, 8.0], method=method)]
-    drawn = json.dumps(curves_chart(points, "every method").to_dict())
+    drawn = json.dumps(pretraining_curves(points, "every method").to_dict())
     for method in experiment.METHODS:
         assert f'"{method}"' in drawn
 
 
 def test_one_run_is_not_said_to_be_compared():
     """Steps and times are equal only where there are several lines."""
-    one = json.dumps(curves_chart(curve([9.0, 8.0, 7.0], method="full"), "one").to_dict())
+    points = curve([9.0, 8.0, 7.0], method="full")
+    one = json.dumps(pretraining.curves_chart(points, "one").to_dict())
     assert "equal" not in one
     assert '"by steps"' in one
     two = [row for method in ("full", "random") for row in curve([9.0, 8.0], method=method)]
-    drawn = json.dumps(curves_chart(two, "two").to_dict())
+    drawn = json.dumps(pretraining_curves(two, "two").to_dict())
     assert '"after equal steps"' in drawn
     assert '"after equal time"' in drawn
 

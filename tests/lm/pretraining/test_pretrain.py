@@ -20,12 +20,10 @@ from uniproto.lm.pretraining import pretrain as pretraining
 from uniproto.lm.pretraining import train as training_loop
 from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints
 from uniproto.lm.pretraining.pretrain import (
-    METHOD_COLOURS,
     PretrainSettings,
     pretrain,
     remove_run,
 )
-from uniproto.lm.pretraining.pretrain_settings import METHODS
 from uniproto.lm.pretraining.tokens import (
     TRAIN,
     batch_numbers,
@@ -129,10 +127,6 @@ def test_a_run_ends_with_curves_metrics_and_checkpoints(tokens, whole):
     assert result["last"] == rows[-1]
     assert main(words(tokens, whole, "--steps", "12")) == 0  # nothing is left to do
     assert read_metrics(whole) == rows
-
-
-def test_every_method_has_a_colour():
-    assert set(METHODS) == set(METHOD_COLOURS)
 
 
 def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):

@@ -238,39 +238,22 @@ def curves_chart(
     """Training and validation loss in front, then a small panel per source, largest first."""
     import altair as alt
 
-    from uniproto.report.charts import BLUE, GREY, small_multiples, styled
-
-    step = alt.X("step:Q", title="step")
-
-    def line(values: list[dict[str, Any]], colour: str, opacity: float = 1.0) -> Any:
-        return (
-            alt.Chart(alt.Data(values=values))
-            .mark_line(color=colour, strokeWidth=2, opacity=opacity, point=len(values) < 2)
-            .encode(
-                x=step,
-                y=alt.Y("y:Q", title="log-perplexity", scale=alt.Scale(zero=False)),
-                tooltip=["step:Q", alt.Tooltip("y:Q", format=".4f")],
-            )
-        )
+    from uniproto.report.charts import GREY, curve, small_multiples, styled
 
     trained = [
-        {"step": row["step"], "y": row["train_loss"]}
+        {"step": row["step"], "log_perplexity": row["train_loss"]}
         for row in rows
         if row.get("train_loss") is not None
     ]
     names = [name for name in sizes if any(point["source"] == name for point in points)]
     names = sorted(names, key=lambda name: -sizes[name])[:_MOST_SOURCES]
+    both = alt.layer(curve(trained, colour=GREY, opacity=0.5), curve(_series(points, OVERALL)))
+    titles = {name: f"{name} ({sizes[name]:,})" for name in names}
     panels = [
-        alt.layer(line(trained, GREY, 0.5), line(_series(points, OVERALL), BLUE)).properties(
-            width=230, height=150, title="all (grey: loss on the chosen training examples)"
-        )
+        both.properties(title="all (grey: loss on the chosen training examples)"),
+        *(curve(_series(points, name)).properties(title=titles[name]) for name in names),
     ]
-    panels += [
-        line(_series(points, name), BLUE).properties(
-            width=230, height=150, title=f"{name} ({sizes[name]:,})"
-        )
-        for name in names
-    ]
+    panels = [panel.properties(width=230, height=150) for panel in panels]
     hidden = len(sizes) - len(names)
     below = "log-perplexity of held-out answers, by source (training rows in brackets)"
     return styled(
@@ -280,9 +263,6 @@ def curves_chart(
     )
 
 
-def _series(points: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
-    return [
-        {"step": point["step"], "y": point["log_perplexity"]}
-        for point in points
-        if point["source"] == source and point["log_perplexity"] is not None
-    ]
+def _series(points: Sequence[Mapping[str, Any]], source: str) -> list[Mapping[str, Any]]:
+    own = [point for point in points if point["source"] == source]
+    return [point for point in own if point["log_perplexity"] is not None]

@@ -32,7 +32,7 @@ from uniproto.lm.pretraining.tokens import (
     load_vocabulary,
 )
 from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
-from uniproto.report.charts import BLUE, CURVE_FILES, GREEN, GREY, ORANGE, PINK, save_curves
+from uniproto.report.charts import CURVE_FILES, curve, save_curves, small_multiples, styled
 from uniproto.runs.atomic import write_json
 from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
 from uniproto.runs.journal import METRICS, MetricsFile
@@ -239,18 +239,6 @@ def remove_run(out: Path) -> None:
 # --- curves ---------------------------------------------------------------------------------------
 
 
-METHOD_COLOURS = {
-    "uniproto": BLUE,
-    "colm": PINK,
-    "greats": ORANGE,
-    "gradnorm": "#D55E00",
-    "maxloss": GREEN,
-    "random": GREY,
-    "full": "#000000",
-}
-_ENTROPIC = {"uniproto-entropic": "#56B4E9"}  # a name of the experiment, not of a method
-
-
 def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str, Any]]:
     """The validated rows of a run's metrics, tidy; `run` (method, seed, …) is added to each.
 
@@ -271,52 +259,14 @@ def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str
     ]
 
 
-def curves_chart(points: Sequence[Mapping[str, Any]], title: str, subtitle: str = "") -> Any:
-    """One line per method against steps and against time; several seeds as a mean with a band.
-
-    Two methods or more are compared after equal steps and after equal time; one has its course.
-    A point has `method`, `step`, `seconds` and `log_perplexity`. Seeds take different times, so
-    in the panel of times a step stands at its mean time.
-    """
-    import altair as alt
-
-    from uniproto.report.charts import lines_and_bands, loose_scale, small_multiples, styled
-
-    times: dict[tuple[str, int], list[float]] = {}
-    for point in points:
-        times.setdefault((point["method"], point["step"]), []).append(point["seconds"])
-    shown = [
-        {**point, "mean_seconds": sum(same) / len(same)}
-        for point in points
-        for same in [times[point["method"], point["step"]]]
-    ]
-    # The model before any training is far above the rest, and the same for all.
-    trained = [point for point in shown if point["step"] > 0]
-    if len({point["step"] for point in trained}) < 2:  # no line without it
-        trained = shown
-    present = {point["method"] for point in points}
-    by = "after equal" if len(present) > 1 else "by"
-    options: dict[str, Any] = {
-        "y": alt.Y("log_perplexity:Q", title="validation log-perplexity", scale=loose_scale(alt)),
-        "series": "method",
-        "colours": {
-            name: hue for name, hue in (METHOD_COLOURS | _ENTROPIC).items() if name in present
-        },
-        "width": 380,
-        "height": 300,
-    }
+def curves_chart(points: Sequence[Mapping[str, Any]], title: str) -> Any:
+    """Validation against steps and against time."""
+    # The model before any training is far above the rest.
+    trained = [point for point in points if point["step"] > 0]
+    shown = trained if len(trained) > 1 else points  # else there is no line without it
+    over = {"step": ("step", "by steps"), "seconds": ("seconds of training", "by time")}
     panels = [
-        lines_and_bands(
-            trained,
-            x=alt.X("step:Q", title="step", scale=alt.Scale(zero=True)),
-            title=f"{by} steps",
-            **options,
-        ),
-        lines_and_bands(
-            trained,
-            x=alt.X("mean_seconds:Q", title="seconds of training", scale=alt.Scale(zero=True)),
-            title=f"{by} time",
-            **options,
-        ),
+        curve(shown, x, words).properties(width=380, height=300, title=above)
+        for x, (words, above) in over.items()
     ]
-    return styled(small_multiples(panels, 2, shared=["y"]), title, subtitle)
+    return styled(small_multiples(panels, 2, shared=["y"]), title)
