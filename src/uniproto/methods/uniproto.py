@@ -40,9 +40,9 @@ _MOVED = {  # options of old, and what to write instead
 class UniProto:
     """The rows of lowest cost that we know how to find.
 
-    It starts from the greedy algorithm's picks (`Greedy`) and from free centres, on a sample where
-    rows are many; exchanges single rows as long as that lowers the exact cost; and then moves
-    prototypes elsewhere. Small problems and rows on a line are searched for a proof that no rows
+    It starts from the greedy algorithm's picks (`Greedy`), from free centres and from random rows,
+    on a sample where rows are many; exchanges single rows as long as that lowers the exact cost;
+    and then moves prototypes elsewhere. Small problems and rows on a line are searched for a proof that no rows
     are better, too (`Selection.certificate`). All that takes a few seconds at most up to some
     20,000 rows, the same work every time. `seconds` lets the very same search go on for so long in
     all: more are never worse. Ctrl-C ends it and keeps the best rows so far. `search` is for

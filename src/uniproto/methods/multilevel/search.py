@@ -1,7 +1,8 @@
 """The search: several starts, exact exchanges, and prototypes moved elsewhere.
 
-It starts from the picks of the greedy algorithm and from free centres. From each, single exchanges
-lead to rows that no likely one improves. Then prototypes are moved elsewhere one by one, and what
+It starts from the picks of the greedy algorithm, from free centres that begin there, and from
+others that begin at random rows. From each, single exchanges lead to rows that no likely one
+improves. From the best of these, prototypes are moved elsewhere one by one, and what
 is better is kept; where that leads nowhere for long, it starts anew.
 
 How far it goes is counted in work, not by the clock: the same seed leads to the same rows. Seconds
@@ -11,7 +12,7 @@ let the very same search go on, so that more of them never lead to worse rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +37,8 @@ from uniproto.runtime.threads import blas_on_one_core, parallel_map
 from uniproto.transport.prototypes import Transport, transport
 
 _WORK, _WORK_EACH_ROW = 2.5e8, 5.0e4  # of exchanges: two to three nanoseconds each
+_LEAST_WORK = 5e8
+_MORE_STARTS, _WORK_OF_STARTS = 4, 0.5  # at random rows, while less than this share of it is done
 _MOST_ROWS, _MOST_ROWS_EACH = 40_000, 400  # that prototypes are moved among: of more, a sample
 _FRUITLESS = 60  # relocations in a row, after which it starts anew
 _FRUITLESS_STARTS = 20  # in a row, after which every single exchange is tried
@@ -69,7 +72,7 @@ def go_on(problem: Problem, rows: Rows, seconds: float, progress: Progress) -> P
 
 
 def _usual_work(problem: Problem) -> float:
-    return (_WORK + _WORK_EACH_ROW * problem.n) * problem.effort
+    return max(_LEAST_WORK, _WORK + _WORK_EACH_ROW * problem.n) * problem.effort
 
 
 class _Search:
@@ -132,17 +135,26 @@ class _Search:
         local = LocalSearch(self.problem, self.starts[0], self.candidates)
         self.local = local
         local.work_elsewhere += self.work_done
-        for number, rows in enumerate(self.starts):
-            if number:
-                local.start(rows)
+        for rows in self._every_start(local):
+            local.start(rows)
             self._keep(local, "start")
             goes_on = self._until(local, local.work + self.work / 3)
             local.descend(range(self.problem.k), goes_on)
             self._keep(local, "exchanges")
         self._save(local)
-        if len(self.starts) > 1:
-            local.start(self.best)
+        local.start(self.best)
         self._relocate(local, self._until(local, self.work), self._keep)
+
+    def _every_start(self, local: LocalSearch) -> Iterator[Rows]:
+        """The rows to start from, and others after them as long as work is left."""
+        yield from self.starts
+        random = np.random.default_rng([self.problem.seed, 3])
+        for _ in range(_MORE_STARTS):
+            if local.work >= _WORK_OF_STARTS * self.work:
+                return
+            rows = self._another_start(local, random)
+            if len(rows) == local.k:
+                yield rows
 
     def _exchange_in_sample(self) -> None:
         """Relocations in a sample of the rows; what is better there is tried on all."""
