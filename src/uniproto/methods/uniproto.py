@@ -42,12 +42,12 @@ class UniProto:
 
     It starts from the greedy algorithm's picks (`Greedy`), from free centres and from random rows,
     on a sample where rows are many; exchanges single rows as long as that lowers the exact cost;
-    and then moves prototypes elsewhere. Small problems and rows on a line are searched for a proof that no rows
-    are better, too (`Selection.certificate`). All that takes a few seconds at most up to some
-    20,000 rows, the same work every time. `seconds` lets the very same search go on for so long in
-    all: more are never worse. Ctrl-C ends it and keeps the best rows so far. `search` is for
-    comparisons: `"thorough"` and `"multilevel"` are the search for small problems and that for all
-    others.
+    and then moves prototypes elsewhere. Small problems and rows on a line are searched for a proof
+    that no rows are better, too (`Selection.certificate`). All that takes a few seconds at most up
+    to some 20,000 rows, the same work every time. `seconds` lets the very same search go on for so
+    long in all: more are never worse. Ctrl-C ends it and keeps the best rows so far. `search` is
+    for comparisons: `"thorough"` and `"multilevel"` are the search for small problems and that for
+    all others.
 
     >>> import uniproto
     >>> method = UniProto(seconds=0.1)
