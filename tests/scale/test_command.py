@@ -15,7 +15,6 @@ import pytest
 import uniproto
 from uniproto.cli import main
 from uniproto.data.tables import read_input
-from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -40,7 +39,7 @@ def test_the_files_are_those_of_one_machine(
     assert main(["certify", str(out), "--quiet"]) == 0  # one machine raises the bound further
     assert main(["verify", str(out)]) == 0
     assert main(["report", str(out), "--quiet"]) == 0
-    assert not (out / PARTS_FOLDER).exists()
+    assert not (out / ".uniproto").exists()
 
     # Every row is sent, so the answer is one machine's, and so is every file.
     same = command(pool, alone, *options[:4])

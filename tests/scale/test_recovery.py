@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
@@ -104,7 +103,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def finished_parts(out: Path) -> list[Path]:
-    return sorted((out / PARTS_FOLDER).glob("*.npz"))
+    return sorted(out.glob(".uniproto/parts-*.npz"))
 
 
 def picks(out: Path) -> tuple[list[int], float]:
@@ -139,7 +138,7 @@ def undisturbed(
     assert process.returncode == 0, said
     assert said == ""
     until(lambda: are_gone(below))
-    assert not (out / PARTS_FOLDER).exists()
+    assert not (out / ".uniproto").exists()
     return picks(out)
 
 
@@ -203,4 +202,4 @@ def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
     assert picks(out) == undisturbed
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["notes"]["resumed_parts"] == len(finished)
-    assert not (out / PARTS_FOLDER).exists()
+    assert not (out / ".uniproto").exists()

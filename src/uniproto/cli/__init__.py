@@ -57,7 +57,7 @@ _COMMANDS = (
 _SAVED: dict[Any, dict[str, str]] = {
     select.run: {
         f"{PRIVATE}/checkpoint*.npz": "what was done",
-        f"{PRIVATE}/parts/*": "the parts that are done",
+        f"{PRIVATE}/parts-*.npz": "the parts that are done",
     },
     finetune.run: {"checkpoint-*/trainer_state.json": "the last checkpoint"},
     pretrain.run: {"checkpoints/*": "the last checkpoint"},

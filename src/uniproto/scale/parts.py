@@ -6,9 +6,7 @@ them again.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import time
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -20,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import distinct_labels
-from uniproto.errors import OutputError, TooFewApartError
+from uniproto.errors import TooFewApartError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
@@ -33,8 +31,7 @@ from uniproto.runtime.progress import Progress
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
 from uniproto.scale.target import Target, TargetOptions
 
-PARTS_FOLDER = f"{PRIVATE}/parts"
-_OWN_NAME = re.compile(r"[0-9a-f]{32}\.npz|\.uniproto-[0-9a-f]{32}")  # or one being written
+PARTS = "parts.npz"  # how the names of their files begin and end
 
 
 Budgets = str | Mapping[Hashable, int]
@@ -283,19 +280,21 @@ def _apart(problem: Problem) -> NDArray[np.intp]:
 
 
 class FinishedParts:
-    """The finished parts of one selection, saved in a hidden folder inside the run's folder.
+    """The finished parts of one selection, saved as checkpoints in our hidden folder of the run's.
 
     A file is named by a digest of everything its picks follow from: the settings, the target, the
     excluded rows and the shard itself. A part of another selection has another name and is never
-    read. Only files with names of ours are ever removed.
+    read.
     """
 
     def __init__(self, out: Path, identity: Mapping[str, Any]) -> None:
-        self.folder, self._identity = out / PARTS_FOLDER, identity
+        with writing(out, "finished parts"):
+            self._all = Checkpoint(private_folder(out) / PARTS, {})
+        self._identity = identity
 
     def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
         """The part of a shard, if it was finished before."""
-        arrays = self._file(shard, excluded).read_arrays() if _is_ours(self.folder) else None
+        arrays = self._file(shard, excluded).read_arrays()
         if arrays is None:
             return None
         values: Any = {n: one if one.ndim else one.item() for n, one in arrays.items()}
@@ -303,36 +302,14 @@ class FinishedParts:
 
     def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
         """Save a finished part."""
-        with writing(self.folder, "finished parts"):
-            private_folder(self.folder.parent.parent)
-            self.folder.mkdir(exist_ok=True)
-        if not _is_ours(self.folder):
-            raise OutputError(
-                f"{self.folder} is a link. Remove it, or choose another output folder."
-            )
         self._file(shard, excluded).write_arrays(vars(part))
 
     def _file(self, shard: Shard, excluded: NDArray[np.int64]) -> Checkpoint:
         part = {"shard": shard.name, "stamp": shard.stamp, "excluded": excluded.tolist()}
-        identity = {**self._identity, **part}
-        text = json.dumps(identity, sort_keys=True, default=str)
-        name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-        return Checkpoint(self.folder / name, identity)
+        return self._all.part(json.dumps({**self._identity, **part}, sort_keys=True, default=str))
 
 
 def remove_finished_parts(out: Path) -> None:
     """Remove the finished parts of a run whose result is saved; everything else in OUT stays."""
-    folder = out / PARTS_FOLDER
-    if not _is_ours(folder):
-        return
     with suppress(OSError):  # the result is safe: what cannot be removed may stay
-        for path in folder.iterdir():
-            if _OWN_NAME.fullmatch(path.name):
-                path.unlink()
-        for empty in (folder, folder.parent):
-            empty.rmdir()
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether the folder is there, and no link to somewhere else."""
-    return folder.is_dir() and not (folder.is_symlink() or folder.parent.is_symlink())
+        Checkpoint(out / PRIVATE / PARTS, {}).remove()
