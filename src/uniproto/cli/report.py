@@ -8,6 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,45 +29,39 @@ if TYPE_CHECKING:
 _COMPARISON = "comparison.json"
 
 
+_common = partial(setting, common=True)
+
+
 @dataclass(frozen=True)
 class ReportSpec:
     """What `uniproto report` was asked."""
 
     folder: str = ""
-    output: str | None = setting(
-        None, f"the page to write (default: OUT/{PAGE})", common=True, flags=["-o"], metavar="FILE"
+    output: str | None = _common(
+        None, f"the page to write (default: OUT/{PAGE})", flags=["-o"], metavar="FILE"
     )
-    labels: str | None = setting(
-        None,
-        "column (or array of an .npz file) of classes",
-        common=True,
-        metavar="COLUMN",
+    labels: str | None = _common(
+        None, "column (or array of an .npz file) of classes", metavar="COLUMN"
     )
-    text: str | None = setting(None, "show the texts of this column", common=True, metavar="COLUMN")
-    images: str | None = setting(
+    text: str | None = _common(None, "show the texts of this column", metavar="COLUMN")
+    images: str | None = _common(
         None,
         "show pictures: a column (or array of an .npz file) of pictures or paths, or a folder "
         "with the files that the table or the ids name, or with one file per row",
-        common=True,
         metavar="COLUMN_OR_FOLDER",
     )
-    map: str | None = setting(
+    map: str | None = _common(
         None,
         "coordinates of the map: a column of pairs, or two columns X,Y (default: the table's only "
         "column of pairs, or principal components)",
-        common=True,
         metavar="COLUMN",
     )
-    title: str | None = setting(
-        None, "title of the page (default: the name of the input file)", common=True
+    title: str | None = _common(None, "title of the page (default: the name of the input file)")
+    random: int | None = _common(
+        None, "compare with N random choices (default: 5, or fewer if they take long)"
     )
-    random: int | None = setting(
-        None,
-        "compare with N random choices (default: 5, or fewer if they take long)",
-        common=True,
-    )
-    open: bool = setting(False, "open the page in the browser", common=True)
-    quiet: bool = setting(False, "print nothing", common=True)
+    open: bool = _common(False, "open the page in the browser")
+    quiet: bool = _common(False, "print nothing")
     moved: tuple[str, ...] | None = None  # where input files are now
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.option_values import limited_column, names_weights
@@ -23,32 +24,35 @@ if TYPE_CHECKING:
     from uniproto.cli.inputs import Inputs
     from uniproto.problem.problem import Problem
 
-_COLUMNS, _CHOICE, _SIZE = "columns", "what may be chosen", "large inputs"
-_HOW, _LANGUAGE = "how to choose", "examples of a language model"
-_EMBEDDING, _RAY = "texts and pictures", "many machines (docs/scale.md)"
+_COLUMNS, _CHOICE, _HOW = "columns", "what may be chosen", "how to choose"
+_common = partial(setting, common=True)
+_columns = partial(setting, group=_COLUMNS)
+_choice = partial(setting, group=_CHOICE)
+_size = partial(setting, group="large inputs")
+_embedding = partial(setting, group="texts and pictures")
+_language = partial(setting, group="examples of a language model")
+_how = partial(setting, group=_HOW)
+_ray = partial(setting, group="many machines (docs/scale.md)")
 
 
 @dataclass(frozen=True)
 class ProblemSpec:
     """Rows, target, columns and conditions: what every problem is made of."""
 
-    target: str | None = setting(
-        None, "what the chosen rows must represent (default: POOL)", common=True, metavar="FILE"
+    target: str | None = _common(
+        None, "what the chosen rows must represent (default: POOL)", metavar="FILE"
     )
-    metric: str | None = setting(
+    metric: str | None = _common(
         None,
         f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
-        common=True,
     )
-    bandwidth: str | None = setting(
-        None, "σ of rbf and laplacian, such as 2 or 0.25median", common=True, metavar="SIGMA"
+    bandwidth: str | None = _common(
+        None, "σ of rbf and laplacian, such as 2 or 0.25median", metavar="SIGMA"
     )
-    column: str | None = setting(
-        None, "the list column (or .npz array) of features", common=True, metavar="COLUMN"
+    column: str | None = _common(
+        None, "the list column (or .npz array) of features", metavar="COLUMN"
     )
-    id: str | None = setting(
-        None, "a column that names rows; never a feature", common=True, metavar="COLUMN"
-    )
+    id: str | None = _common(None, "a column that names rows; never a feature", metavar="COLUMN")
     features: list[str] | None = setting(
         None, "use only these columns; may be repeated", group=_COLUMNS, metavar="A,B,C",
         parse=str, repeated=True,
@@ -61,34 +65,21 @@ class ProblemSpec:
         None, "columns whose numbers are codes, not amounts", group=_COLUMNS, metavar="A,B",
         parse=str, repeated=True,
     )  # fmt: skip
-    encoding: str | None = setting(
-        None, "of a .csv file, such as latin-1 (default: utf-8)", group=_COLUMNS, metavar="NAME"
+    encoding: str | None = _columns(
+        None, "of a .csv file, such as latin-1 (default: utf-8)", metavar="NAME"
     )
-    prepare: bool | None = setting(
-        None, "make columns comparable (default: if they differ)", group=_COLUMNS
-    )
-    scale: str = setting("robust", "robust (default), standard, minmax or none", group=_COLUMNS)
-    groups: str | None = setting(
-        None, "select within each group of this column", group=_COLUMNS, metavar="COLUMN"
-    )
-    labels: str | None = setting(
-        None, "the target's classes; never a feature", group=_COLUMNS, metavar="COLUMN"
-    )
-    weights: str | None = setting(
+    prepare: bool | None = _columns(None, "make columns comparable (default: if they differ)")
+    scale: str = _columns("robust", "robust (default), standard, minmax or none")
+    groups: str | None = _columns(None, "select within each group of this column", metavar="COLUMN")
+    labels: str | None = _columns(None, "the target's classes; never a feature", metavar="COLUMN")
+    weights: str | None = _columns(
         None,
         "of targets: a column, balanced (over --labels) or density, such as density:q=30,alpha=4",
-        group=_COLUMNS,
         metavar="COLUMN",
     )
-    budgets: str | None = setting(
-        None, "rows per group: proportional, balanced or label=3,…", group=_CHOICE
-    )
-    initial: str | None = setting(
-        None, "rows already chosen, such as 3,17", group=_CHOICE, metavar="ROWS"
-    )
-    exclude: str | None = setting(
-        None, "rows never to choose, such as 0,5", group=_CHOICE, metavar="ROWS"
-    )
+    budgets: str | None = _choice(None, "rows per group: proportional, balanced or label=3,…")
+    initial: str | None = _choice(None, "rows already chosen, such as 3,17", metavar="ROWS")
+    exclude: str | None = _choice(None, "rows never to choose, such as 0,5", metavar="ROWS")
     exclude_near: list[str] | None = setting(
         None, "exclude rows within DISTANCE of any row of FILE", group=_CHOICE,
         metavar=("FILE", "DISTANCE"), parse=str,
@@ -109,85 +100,69 @@ class ProblemSpec:
         False, "choose no two rows within DISTANCE of each other (default: a hundredth of the "
         "median)", group=_CHOICE, metavar="DISTANCE", parse=number, bare=True,
     )  # fmt: skip
-    memory: str | None = setting(
-        None, "such as 4GB (default: a quarter of free memory)", group=_SIZE
-    )
-    device: str = setting("auto", "to find neighbours on: cpu, cuda (default: auto)", group=_SIZE)
-    lists: str = setting("exact", "exact neighbours (default), or faiss (approximate)", group=_SIZE)
+    memory: str | None = _size(None, "such as 4GB (default: a quarter of free memory)")
+    device: str = _size("auto", "to find neighbours on: cpu, cuda (default: auto)")
+    lists: str = _size("exact", "exact neighbours (default), or faiss (approximate)")
 
 
 @dataclass(frozen=True)
 class EmbeddingSpec:
     """Texts and pictures, and the model that turns them into vectors."""
 
-    text: str | None = setting(None, "column(s) of texts to embed", common=True, metavar="A,B")
-    images: str | None = setting(
+    text: str | None = _common(None, "column(s) of texts to embed", metavar="A,B")
+    images: str | None = _common(
         None,
         "column or folder of pictures to embed; without a value where the input is such a folder",
-        common=True,
         metavar="COLUMN",
         bare=".",
     )
-    model: str | None = setting(
+    model: str | None = _embedding(
         None,
         "a sentence-transformers, transformers or timm model (default: all-MiniLM-L6-v2, "
         "efficientnet-lite0)",
-        group=_EMBEDDING,
         metavar="NAME_OR_PATH",
     )
-    on_error: str = setting(
-        "fail", "if a row cannot be embedded (default: fail)", group=_EMBEDDING,
-        choices=("fail", "skip"),
-    )  # fmt: skip
-    batch_size: int | None = setting(None, "rows to embed at a time", group=_EMBEDDING)
-    cache: str | None = setting(
-        None, "where to save vectors (default: the system's cache)", group=_EMBEDDING,
-        metavar="FOLDER",
-    )  # fmt: skip
-    no_cache: bool = setting(False, "neither save vectors nor use saved ones", group=_EMBEDDING)
+    on_error: str = _embedding(
+        "fail", "if a row cannot be embedded (default: fail)", choices=("fail", "skip")
+    )
+    batch_size: int | None = _embedding(None, "rows to embed at a time")
+    cache: str | None = _embedding(
+        None, "where to save vectors (default: the system's cache)", metavar="FOLDER"
+    )
+    no_cache: bool = _embedding(False, "neither save vectors nor use saved ones")
 
 
 @dataclass(frozen=True)
 class LanguageSpec:
     """Examples as a language model sees them: its gradients, or its hidden states."""
 
-    gradients: str | None = setting(
+    gradients: str | None = _language(
         None,
         "compare by how each example would change --model: the gradient of the last value "
         "projection, or of the LoRA layers of --adapter",
-        group=_LANGUAGE,
         metavar="value|lora",
         choices=("value", "lora"),
         bare="value",
     )
-    hidden: bool = setting(False, "compare by the mean hidden states of --model", group=_LANGUAGE)
-    prompt: str | None = setting(
-        None, "the question (default: instruction)", group=_LANGUAGE, metavar="COLUMN"
+    hidden: bool = _language(False, "compare by the mean hidden states of --model")
+    prompt: str | None = _language(None, "the question (default: instruction)", metavar="COLUMN")
+    answer: str | None = _language(None, "the answer (default: output)", metavar="COLUMN")
+    messages: str | None = _language(
+        None, "conversations, for the model's chat template", metavar="COLUMN"
     )
-    answer: str | None = setting(
-        None, "the answer (default: output)", group=_LANGUAGE, metavar="COLUMN"
-    )
-    messages: str | None = setting(
-        None, "conversations, for the model's chat template", group=_LANGUAGE, metavar="COLUMN"
-    )
-    template: str | None = setting(
+    template: str | None = _language(
         None,
         "the prompt, with {instruction} in it, or chat (default: as in finetune)",
-        group=_LANGUAGE,
         metavar="TEXT",
     )
-    max_length: int = setting(512, "tokens per example", group=_LANGUAGE)
-    adapter: str | None = setting(
-        None, "LoRA weights to put on the model", group=_LANGUAGE, metavar="DIR"
+    max_length: int = _language(512, "tokens per example")
+    adapter: str | None = _language(None, "LoRA weights to put on the model", metavar="DIR")
+    adam: bool = _language(False, "gradients lora: as Adam's steps, by the adapter's optimizer.pt")
+    layer: str | None = _language(
+        None, "the layer to differentiate (default: last value projection)"
     )
-    adam: bool = setting(
-        False, "gradients lora: as Adam's steps, by the adapter's optimizer.pt", group=_LANGUAGE
-    )
-    layer: str | None = setting(
-        None, "the layer to differentiate (default: last value projection)", group=_LANGUAGE
-    )
-    width: int = setting(1024, "numbers per gradient", group=_LANGUAGE)
-    bf16: bool = setting(False, "compute in bfloat16 (default: float32)", group=_LANGUAGE)
+    width: int = _language(1024, "numbers per gradient")
+    bf16: bool = _language(False, "compute in bfloat16 (default: float32)")
 
 
 @dataclass(frozen=True)
@@ -202,13 +177,13 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
     k: int | None = None
     output: str | None = None
     id: str | None = setting_of(ProblemSpec, "id", help="a column that names rows in every file")
-    method: str = setting("uniproto", ", ".join(METHODS), common=True)
+    method: str = _common("uniproto", ", ".join(METHODS))
     seconds: float | None = setting_of(
         UniProto, "seconds", help="uniproto: improve the result by swapping rows, for at most "
         "SECONDS", common=True, metavar="SECONDS", parse=parse_seconds,
     )  # fmt: skip
-    certify: bool = setting(False, "also prove a cost that no K rows can be below", common=True)
-    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    certify: bool = _common(False, "also prove a cost that no K rows can be below")
+    quiet: bool = _common(False, "no progress bar and no summary")
     plan: str | None = setting_of(
         Greedy, "plan", default=None, help=f"greedy, between picks: {', '.join(PLANS)}, entropic",
         group=_HOW, choices=(*PLANS, "entropic"), metavar="PLAN",
@@ -229,22 +204,22 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
     search: str | None = setting_of(
         UniProto, "search", default=None, help="uniproto: auto, multilevel or thorough", group=_HOW
     )
-    seed: int = setting(0, "for methods that draw at random", group=_HOW)
+    seed: int = _how(0, "for methods that draw at random")
     time_limit: float | None = setting(
         None, "stop --certify after so many seconds", group=_HOW, metavar="SECONDS",
         parse=parse_seconds,
     )  # fmt: skip
-    checkpoint: bool = setting(False, "save progress, to resume after a kill", group=_SIZE)
-    target_sample: int | None = setting(
-        None, "represent a random sample of the target", group=_SIZE, metavar="ROWS"
+    checkpoint: bool = _size(False, "save progress, to resume after a kill")
+    target_sample: int | None = _size(
+        None, "represent a random sample of the target", metavar="ROWS"
     )
-    engine: str = setting(
-        "local", "ray: where the files are (default: local)", group=_RAY, choices=("local", "ray")
+    engine: str = _ray(
+        "local", "ray: where the files are (default: local)", choices=("local", "ray")
     )
-    address: str | None = setting(None, "ray: auto, HOST:PORT or ray://HOST:PORT", group=_RAY)
-    num_cpus: int | None = setting(None, "ray: start one here with so many cores", group=_RAY)
-    per_part: int | None = setting(
-        None, "ray: rows each file contributes (default: K)", group=_RAY, metavar="ROWS"
+    address: str | None = _ray(None, "ray: auto, HOST:PORT or ray://HOST:PORT")
+    num_cpus: int | None = _ray(None, "ray: start one here with so many cores")
+    per_part: int | None = _ray(
+        None, "ray: rows each file contributes (default: K)", metavar="ROWS"
     )
     near_rows: list[int] | None = None  # in a record: what --exclude-near excluded
     model_digest: str | None = None  # of the model on record, which alone is loaded
@@ -388,17 +363,16 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
     pool: str = ""
     k: int = 0
     output: str = ""
-    target: str = setting("", "examples of what you want", common=True, metavar="TARGET")
-    model: str | None = setting(
+    target: str = _common("", "examples of what you want", metavar="TARGET")
+    model: str | None = _common(
         None,
         "the language model you will train, whose gradients (plain texts: hidden states) compare "
         "examples; with --text or --images a model of those",
-        common=True,
         metavar="NAME_OR_PATH",
     )
     hidden: bool = setting_of(LanguageSpec, "hidden", common=True)
-    source: str | None = setting(
-        SOURCE, "the column that says where a row comes from", common=True, metavar="COLUMN"
+    source: str | None = _common(
+        SOURCE, "the column that says where a row comes from", metavar="COLUMN"
     )
     at_most: list[str] | None = setting_of(ProblemSpec, "at_most")
     at_least: list[str] | None = setting_of(ProblemSpec, "at_least")
@@ -412,24 +386,23 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
         repeated=True,
     )
     exclude_near: list[str] | None = setting_of(ProblemSpec, "exclude_near")
-    distinct: bool | float = setting(
+    distinct: bool | float = _choice(
         True,
         "drop copies: rows within DISTANCE of a chosen one or of the target (default: a hundredth "
         "of the median)",
-        group=_CHOICE,
         metavar="DISTANCE",
         parse=number,
     )
-    keep_duplicates: bool = setting(False, "keep copies", group=_CHOICE)
-    method: str = setting(
-        "uniproto", ", ".join(name for name in METHODS if name not in _NOT_FOR_MODELS), group=_HOW
+    keep_duplicates: bool = _choice(False, "keep copies")
+    method: str = _how(
+        "uniproto", ", ".join(name for name in METHODS if name not in _NOT_FOR_MODELS)
     )
     seconds: float | None = setting_of(SelectSpec, "seconds", common=False, group=_HOW)
     seed: int = setting_of(SelectSpec, "seed")
     memory: str | None = setting_of(ProblemSpec, "memory")
-    device: str = setting("auto", "for the model and for neighbours: cpu or cuda", common=True)
-    no_page: bool = setting(False, "write no page", common=True)
-    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    device: str = _common("auto", "for the model and for neighbours: cpu or cuda")
+    no_page: bool = _common(False, "write no page")
+    quiet: bool = _common(False, "no progress bar and no summary")
 
     def select_spec(self) -> SelectSpec:
         """What is asked of `select`."""

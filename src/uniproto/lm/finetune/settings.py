@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -48,91 +49,72 @@ def read_small(text: str) -> float | tuple[str, ...]:
         return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+_common = partial(setting, common=True)
+_data = partial(setting, group="data")
+_selection = partial(setting, group="selection")
+_training = partial(setting, group="training")
+_files = partial(setting, group="files")
+
+
 @dataclass(frozen=True)
 class FinetuneSettings:
     """The settings of `uniproto finetune`; `PRESETS` holds the paper's."""
 
-    model: str = setting(
-        help="a folder, a .gguf file or a name on the hub", common=True, metavar="MODEL"
-    )
-    data: str | tuple[str, ...] = setting(
+    model: str = _common(help="a folder, a .gguf file or a name on the hub", metavar="MODEL")
+    data: str | tuple[str, ...] = _common(
         help=".jsonl(.zst), .json, .csv, .parquet, hub name (docs)",
-        common=True,
         metavar="FILE",
         parse=str,
         repeated=True,
     )
-    out: str = setting(help="folder for the results", common=True, metavar="DIR", flags=("-o",))
+    out: str = _common(help="folder for the results", metavar="DIR", flags=("-o",))
     method: str = setting_of(SelectionConfig, "method", common=True)
     # The data of this command have sources; a SelectionConfig must do without.
     mode: str = setting_of(SelectionConfig, "mode", default="source", common=True)
     pool: int = setting_of(SelectionConfig, "pool", common=True)
     keep: int = setting_of(SelectionConfig, "keep", common=True)
-    steps: int = setting(2048, "optimizer steps", common=True)
-    epochs: float | None = setting(
-        None, "passes over the data, in place of --steps", common=True, metavar="NUMBER"
+    steps: int = _common(2048, "optimizer steps")
+    epochs: float | None = _common(
+        None, "passes over the data, in place of --steps", metavar="NUMBER"
     )
-    learning_rate: float = setting(2e-5, "the highest of the schedule", common=True, metavar="RATE")
-    lora_r: int = setting(128, "rank of adapters; 0: all weights", common=True)
-    bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
-    seed: int = setting(0, "of split, order and random draws", common=True)
-    quiet: bool = setting(False, "no progress bar and no summary", common=True)
+    learning_rate: float = _common(2e-5, "the highest of the schedule", metavar="RATE")
+    lora_r: int = _common(128, "rank of adapters; 0: all weights")
+    bf16: bool = _common(False, "bfloat16 arithmetic (float32)")
+    seed: int = _common(0, "of split, order and random draws")
+    quiet: bool = _common(False, "no progress bar and no summary")
 
-    prompt: str | None = setting(None, "the question", group="data", metavar="COLUMN")
-    answer: str | None = setting(None, "the answer to learn", group="data", metavar="COLUMN")
-    source: str | None = setting(
+    prompt: str | None = _data(None, "the question", metavar="COLUMN")
+    answer: str | None = _data(None, "the answer to learn", metavar="COLUMN")
+    source: str | None = _data(
         SOURCE,
         "where a row comes from",
-        group="data",
         metavar="COLUMN",
         off=("--no-source", "the data have no sources"),
     )
-    messages: str | None = setting(
-        None, "chats in place of --prompt and --answer", group="data", metavar="COLUMN"
+    messages: str | None = _data(None, "chats in place of --prompt and --answer", metavar="COLUMN")
+    template: str = _data(
+        TEMPLATE, "prompt with {instruction} in it, or chat (docs)", metavar="TEXT"
     )
-    template: str = setting(
-        TEMPLATE,
-        "prompt with {instruction} in it, or chat (docs)",
-        group="data",
-        metavar="TEXT",
-    )
-    max_length: int = setting(512, "tokens per example", group="data")
-    too_long: str = setting(
-        "truncate",
-        "what to do with longer ones",
-        group="data",
-        choices=TOO_LONG,
-    )
-    validation: float = setting(0.02, "held out of every source", group="data", metavar="SHARE")
-    validation_least: int = setting(4, "at least so many of each", group="data")
-    validation_data: str | None = setting(
-        None, "validate on these rows (hold out some)", group="data", metavar="FILE"
+    max_length: int = _data(512, "tokens per example")
+    too_long: str = _data("truncate", "what to do with longer ones", choices=TOO_LONG)
+    validation: float = _data(0.02, "held out of every source", metavar="SHARE")
+    validation_least: int = _data(4, "at least so many of each")
+    validation_data: str | None = _data(
+        None, "validate on these rows (hold out some)", metavar="FILE"
     )
 
-    mix: str | None = setting(
-        None,
-        "half of what is trained on comes from FILE",
-        group="data",
-        metavar="FILE",
-    )
+    mix: str | None = _data(None, "half of what is trained on comes from FILE", metavar="FILE")
 
-    plan: str = setting(
-        Greedy.plan,
-        "greedy: what happens to the plan",
-        group="selection",
-        choices=(*PLANS, "entropic"),
+    plan: str = _selection(
+        Greedy.plan, "greedy: what happens to the plan", choices=(*PLANS, "entropic")
     )
     reg: float | None = setting_of(Entropic, "reg", default=None, group="selection")
     iterations: int | None = setting_of(
         Entropic, "iterations", group="selection", help="plan entropic: most steps of its solver"
     )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
-    keep_small: bool | float | tuple[str, ...] | None = setting(
-        None,
-        "small sources kept whole: a share, or A,B (docs)",
-        group="selection",
-        metavar="SHARE",
-        parse=read_small,
+    keep_small: bool | float | tuple[str, ...] | None = _selection(
+        None, "small sources kept whole: a share, or A,B (docs)", metavar="SHARE", parse=read_small
     )
     metric: str | None = setting_of(SelectionConfig, "metric", group="selection")
     bandwidth: float | str | None = setting_of(SelectionConfig, "bandwidth", group="selection")
@@ -148,36 +130,24 @@ class FinetuneSettings:
     anchors: int = setting_of(SelectionConfig, "anchors", group="selection")
     embedding_model: str | None = setting_of(SelectionConfig, "embedding_model", group="selection")
 
-    scheduler: str = setting(
-        "cosine", "how the learning rate falls", group="training", metavar="NAME"
+    scheduler: str = _training("cosine", "how the learning rate falls", metavar="NAME")
+    warmup: float = _training(0.03, "share of steps with a rising rate", metavar="SHARE")
+    lora_alpha: int | None = _training(None, "scale of the adapters (4 × rank)")
+    lora_dropout: float = _training(0.05, "inputs of the adapters dropped", metavar="SHARE")
+    lora_targets: str | None = _training(
+        None, "layers to adapt: q_proj,v_proj (by architecture)", metavar="A,B"
     )
-    warmup: float = setting(
-        0.03, "share of steps with a rising rate", group="training", metavar="SHARE"
-    )
-    lora_alpha: int | None = setting(None, "scale of the adapters (4 × rank)", group="training")
-    lora_dropout: float = setting(
-        0.05, "inputs of the adapters dropped", group="training", metavar="SHARE"
-    )
-    lora_targets: str | None = setting(
-        None, "layers to adapt: q_proj,v_proj (by architecture)", group="training", metavar="A,B"
-    )
-    quantize: str | None = setting(
-        None, "QLoRA: weights in 4 bits", group="training", choices=QUANTISED
-    )
-    merge: bool = setting(False, "save adapters merged into the model", group="training")
-    accumulate: int = setting(1, "pools per step", group="training")
+    quantize: str | None = _training(None, "QLoRA: weights in 4 bits", choices=QUANTISED)
+    merge: bool = _training(False, "save adapters merged into the model")
+    accumulate: int = _training(1, "pools per step")
     micro_batch: int | None = setting_of(SelectionConfig, "micro_batch", group="training")
-    gradient_checkpointing: bool = setting(False, "less memory, more time", group="training")
-    device: str = setting(
-        "auto", "auto takes a GPU where there is one", group="training", choices=("auto", "cpu")
-    )
+    gradient_checkpointing: bool = _training(False, "less memory, more time")
+    device: str = _training("auto", "auto takes a GPU where there is one", choices=("auto", "cpu"))
 
-    eval_steps: int = setting(64, "steps between validations", group="files")
-    save_steps: int = setting(64, "steps between checkpoints", group="files")
-    logging_steps: int = setting(1, "steps between rows of metrics", group="files")
-    report_to: str = setting(
-        "none", "also log to tensorboard, wandb, …", group="files", metavar="NAME"
-    )
+    eval_steps: int = _files(64, "steps between validations")
+    save_steps: int = _files(64, "steps between checkpoints")
+    logging_steps: int = _files(1, "steps between rows of metrics")
+    report_to: str = _files("none", "also log to tensorboard, wandb, …", metavar="NAME")
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, str):  # one file is one file, however it was given

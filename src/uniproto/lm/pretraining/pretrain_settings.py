@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.runtime.settings import setting
@@ -31,6 +32,13 @@ COLM_WIDTH = 2560  # coordinates of a gradient that CoLM compares
 _LARGEST_MASS = 2**24
 
 
+_common = partial(setting, common=True)
+_data = partial(setting, group="data")
+_choice = partial(setting, group="choice")
+_training = partial(setting, group="training")
+_records = partial(setting, group="records")
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What a folder of tokens is made from. None means: whatever a complete folder has.
@@ -39,25 +47,16 @@ class Preparation:
     32000
     """
 
-    data: str | None = setting(
-        None, "the corpus: file, folder or pattern", common=True, metavar="CORPUS"
+    data: str | None = _common(None, "the corpus: file, folder or pattern", metavar="CORPUS")
+    column: str | None = _data(
+        None, "column of the texts in JSONL and Parquet (text)", metavar="COLUMN"
     )
-    column: str | None = setting(
-        None, "column of the texts in JSONL and Parquet (text)", group="data", metavar="COLUMN"
+    tokenizer: str | None = _data(None, "a tokenizer.json, or a folder with one", metavar="PATH")
+    vocab_size: int | None = _data(
+        None, f"tokens of a tokenizer learned here ({VOCAB_SIZE}; fewer for a small corpus)"
     )
-    tokenizer: str | None = setting(
-        None, "a tokenizer.json, or a folder with one", group="data", metavar="PATH"
-    )
-    vocab_size: int | None = setting(
-        None,
-        f"tokens of a tokenizer learned here ({VOCAB_SIZE}; fewer for a small corpus)",
-        group="data",
-    )
-    validation: float | None = setting(
-        None,
-        f"share of the documents held out ({VALIDATION_SHARE})",
-        group="data",
-        metavar="SHARE",
+    validation: float | None = _data(
+        None, f"share of the documents held out ({VALIDATION_SHARE})", metavar="SHARE"
     )
 
     def with_defaults(self) -> Preparation:
@@ -97,41 +96,22 @@ class StepSettings:
     128
     """
 
-    method: str = setting(
-        "uniproto", "how sequences are chosen (uniproto)", common=True, choices=METHODS
+    method: str = _common("uniproto", "how sequences are chosen (uniproto)", choices=METHODS)
+    pool: int = _common(128, "sequences scored per step")
+    keep: int = _common(64, "sequences trained on per step")
+    plan: str = _choice("extend", "uniproto: entropic is as in the paper (extend)", choices=PLANS)
+    reg: float = _choice(1e-2, "entropic plan: strength of the entropy, λ", metavar="STRENGTH")
+    iterations: int = _choice(20, "entropic plan: steps of its solver")
+    features: str = _choice(
+        "sketch", "gradients of the output projection (sketch)", choices=FEATURES
     )
-    pool: int = setting(128, "sequences scored per step", common=True)
-    keep: int = setting(64, "sequences trained on per step", common=True)
-    plan: str = setting(
-        "extend", "uniproto: entropic is as in the paper (extend)", group="choice", choices=PLANS
-    )
-    reg: float = setting(
-        1e-2, "entropic plan: strength of the entropy, λ", group="choice", metavar="STRENGTH"
-    )
-    iterations: int = setting(20, "entropic plan: steps of its solver", group="choice")
-    features: str = setting(
-        "sketch",
-        "gradients of the output projection (sketch)",
-        group="choice",
-        choices=FEATURES,
-    )
-    anchors: int = setting(8, "greats: sequences it measures by", group="choice")
-    learning_rate: float = setting(
-        1e-4, "highest learning rate of Adam", common=True, metavar="RATE"
-    )
-    schedule: str = setting(
-        "constant", "of the learning rate (constant)", group="training", choices=SCHEDULES
-    )
-    warmup: int = setting(0, "steps in which the learning rate rises", group="training")
-    weight_decay: float = setting(
-        0.0, "of matrices, decoupled as in AdamW", group="training", metavar="DECAY"
-    )
-    clip: float | None = setting(
-        None, "largest gradient norm (unlimited)", group="training", metavar="NORM"
-    )
-    recompute: bool = setting(
-        False, "recompute activations: less memory, a third more work", group="training"
-    )
+    anchors: int = _choice(8, "greats: sequences it measures by")
+    learning_rate: float = _common(1e-4, "highest learning rate of Adam", metavar="RATE")
+    schedule: str = _training("constant", "of the learning rate (constant)", choices=SCHEDULES)
+    warmup: int = _training(0, "steps in which the learning rate rises")
+    weight_decay: float = _training(0.0, "of matrices, decoupled as in AdamW", metavar="DECAY")
+    clip: float | None = _training(None, "largest gradient norm (unlimited)", metavar="NORM")
+    recompute: bool = _training(False, "recompute activations: less memory, a third more work")
     steps: int | None = None
     sketch: tuple[int, int] = (128, 128)
     dtype: str = "bfloat16"
@@ -186,26 +166,21 @@ class PretrainSettings(StepSettings, Preparation):
     `steps` may be raised later: the run then goes on from where it ended.
     """
 
-    out: str = setting(help="folder for the results", common=True, flags=("-o",), metavar="DIR")
-    size: str = setting("60m", "size of the model (60m)", common=True, choices=tuple(SIZES))
-    length: int = setting(512, "tokens per sequence", common=True)
-    steps: int = setting(20_000, "steps of the optimizer", common=True)
-    seed: int = setting(0, "of split, weights and order", common=True)
-    tokens: str | None = setting(
-        None,
-        "folder of prepared tokens, made from CORPUS if missing (OUT/tokens)",
-        common=True,
-        metavar="DIR",
+    out: str = _common(help="folder for the results", flags=("-o",), metavar="DIR")
+    size: str = _common("60m", "size of the model (60m)", choices=tuple(SIZES))
+    length: int = _common(512, "tokens per sequence")
+    steps: int = _common(20_000, "steps of the optimizer")
+    seed: int = _common(0, "of split, weights and order")
+    tokens: str | None = _common(
+        None, "folder of prepared tokens, made from CORPUS if missing (OUT/tokens)", metavar="DIR"
     )
-    quiet: bool = setting(False, "no progress bar and no summary", common=True)
-    float32: bool = setting(
-        False, "float32 arithmetic on a GPU too, instead of bfloat16", group="training"
-    )
-    devices: int = setting(1, "devices that share the pool", group="training")
-    eval_steps: int = setting(100, "steps between validations", group="records")
-    eval_sequences: int = setting(512, "sequences per validation", group="records")
-    save_steps: int = setting(500, "steps between checkpoints", group="records")
-    logging_steps: int = setting(10, "steps between rows of metrics", group="records")
+    quiet: bool = _common(False, "no progress bar and no summary")
+    float32: bool = _training(False, "float32 arithmetic on a GPU too, instead of bfloat16")
+    devices: int = _training(1, "devices that share the pool")
+    eval_steps: int = _records(100, "steps between validations")
+    eval_sequences: int = _records(512, "sequences per validation")
+    save_steps: int = _records(500, "steps between checkpoints")
+    logging_steps: int = _records(10, "steps between rows of metrics")
 
     def __post_init__(self) -> None:
         super().__post_init__()
