@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -18,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import uniproto
-from uniproto import Greedy, InvalidInputError, PrototypeSelector, UniprotoError
+from uniproto import Greedy, InvalidInputError, PrototypeSelector
 from uniproto.problem.checks import ScaleWarning
 
 FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
@@ -113,13 +112,6 @@ def test_target_decides_what_the_prototypes_stand_for(rows):
     assert selector.cost_ == selection.cost
     assert not np.array_equal(selector.indices_, PrototypeSelector(4).fit(rows).indices_)
     assert PrototypeSelector(4).fit_transform(rows, target=target).shape == (60, 4)
-
-
-def test_sparse_picks_equal_dense_picks(rows):
-    holes = np.where(rows > 1, rows, 0.0)
-    dense = PrototypeSelector(6, metric="l1").fit(holes)
-    sparse = PrototypeSelector(6, metric="l1").fit(sp.csr_array(holes), target=holes)
-    np.testing.assert_array_equal(dense.indices_, sparse.indices_)
 
 
 def test_in_a_pipeline_with_a_classifier_and_a_grid_search(rows):
@@ -239,14 +231,3 @@ def test_bad_rows_are_told_by_name(rows):
     ]:
         with pytest.raises(InvalidInputError, match=f"^'{parameter}' must "):
             call()
-
-
-def test_nothing_to_read_before_fit(rows):
-    for read in (lambda s: s.cost_, lambda s: s.transform(rows), lambda s: s.predict(rows)):
-        with pytest.raises(NotFittedError):
-            read(PrototypeSelector())
-    failed = PrototypeSelector(100)
-    with pytest.raises(UniprotoError):
-        failed.fit(rows)
-    with pytest.raises(NotFittedError):
-        failed.transform(rows)

@@ -124,19 +124,6 @@ def test_whole_numbers_keep_their_ties(dtype: type) -> None:
         _assert_agrees_with_oracle(found, dense, METHODS["extend"])
 
 
-def test_exact_gains_of_near_duplicates_in_single_precision() -> None:
-    """Distances of near-duplicates lose their digits in x² + y² − 2xy; rises are exact."""
-    for seed in (2, 5, 7, 9):
-        rng = np.random.default_rng(seed)
-        examples = rng.normal(size=(6, 50))
-        source = (examples[rng.integers(6, size=M)] + rng.normal(size=(M, 50)) * 1e-3).astype("f4")
-        target = (examples[rng.integers(6, size=N)] + rng.normal(size=(N, 50)) * 1e-3).astype("f4")
-        dense = make_costs(source, target, "euclidean").exact_block(slice(None))
-        method = METHODS["exact gains"]
-        selection = uniproto.select(source, K, target, metric="euclidean", method=method)
-        _assert_agrees_with_oracle(selection, dense, method)
-
-
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_picks_of_sparse_features(metric: str) -> None:
     rng = np.random.default_rng(13)
@@ -300,12 +287,6 @@ def test_of_identical_rows_the_lowest_index_is_picked_first(name: str) -> None:
     assert len(set(original[selection.indices])) < 12  # some row was picked more than once
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_when_all_costs_are_equal_rows_are_picked_in_order(name: str) -> None:
-    selection = uniproto.select(np.ones((8, 10)), 5, metric="precomputed", method=METHODS[name])
-    assert selection.indices.tolist() == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_sample_of_everything_equals_no_sampling(name: str, kind: str) -> None:
@@ -333,29 +314,6 @@ def test_the_same_seed_gives_the_same_sample_and_another_seed_another(name: str)
 
     assert picks(seed=1) == picks(seed=1)
     assert len({tuple(picks(seed)) for seed in range(4)}) > 1
-
-
-def test_random_picks_depend_on_the_seed_alone() -> None:
-    costs = np.random.default_rng(61).random((M, N))
-
-    def picks(seed: int) -> list[int]:
-        selection = uniproto.select(costs, K, metric="precomputed", method="random", seed=seed)
-        assert len(set(selection.indices)) == K
-        return selection.indices.tolist()
-
-    assert picks(5) == picks(5)
-    assert picks(5) != picks(6)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_without_sampling_the_seed_changes_nothing(name: str) -> None:
-    costs = np.random.default_rng(67).random((M, N))
-    first, second = (
-        uniproto.select(costs, K, metric="precomputed", method=METHODS[name], seed=seed)
-        for seed in (0, 1)
-    )
-    assert first.indices.tolist() == second.indices.tolist()
-    assert first.details.gains.tolist() == second.details.gains.tolist()
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 import uniproto
 from uniproto.certificate import ascent, row_bounds
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.candidate_search import Found
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.cli import main
@@ -37,21 +35,6 @@ def problem_of(metric: str, kind: type = np.float64) -> tuple[Problem, np.ndarra
     return problem, prices, exact_values(problem, np.arange(ROWS), prices)
 
 
-def looked_at(bounds: RowBounds, prices: np.ndarray, level: float = np.inf) -> list[np.ndarray]:
-    """The places that a whole look tells of, in its order."""
-    capacity, seen = bounds.capacity, []
-    everything = np.arange(len(bounds.rows))
-    assert bounds.groups is not None
-    known = bounds.values, bounds.thresholds
-    for some, values, thresholds in bounds.groups.values(
-        everything, prices, capacity, level, *known
-    ):
-        bounds.values[some] = np.maximum(bounds.values[some], values)
-        bounds.thresholds[some] = thresholds
-        seen.append(some)
-    return seen
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("metric", ["euclidean", "l1"])
 def test_every_row_has_a_bound_before_any_is_close(
@@ -71,28 +54,6 @@ def test_every_row_has_a_bound_before_any_is_close(
     low = np.argsort(true)[:500]
     np.testing.assert_allclose(bounds.values[low], true[low], rtol=1e-3)
     assert np.median(true - rough) > 3 * np.median(true - bounds.values)
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "l1"])
-def test_the_lowest_are_made_close_first(metric: str) -> None:
-    problem, prices, true = problem_of(metric)
-    bounds = RowBounds(problem, np.arange(ROWS))
-    groups = bounds.groups
-    assert groups is not None
-    rough = RowBounds(problem, np.arange(ROWS))
-    rough.update(prices, None, -np.inf)  # which leaves all as they are at first
-    level = float(np.median(true))
-    seen = looked_at(bounds, prices, level)
-    told = np.cumsum([len(some) for some in seen])
-    first = int(np.searchsorted(told, ROWS)) + 1
-    np.testing.assert_array_equal(np.sort(np.concatenate(seen[:first])), np.arange(ROWS))
-    done, *refined = seen[first:]
-    alone = groups.radius[groups.group_of[done]] == 0
-    assert ((rough.values[done] > level) | alone).all()
-    lowest = [rough.values[some].min() for some in refined]
-    assert len(lowest) > 20
-    assert all(before <= after for before, after in pairwise(lowest))
-    np.testing.assert_array_equal(np.sort(np.concatenate(seen[first:])), np.arange(ROWS))
 
 
 def test_the_bound_rises_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,21 +146,6 @@ def test_a_look_at_every_row_that_takes_too_long(monkeypatch: pytest.MonkeyPatch
     assert found.lower_bound == 0.0
     assert found.limit_needed is not None
     assert 150 <= found.limit_needed <= 700  # 300 blocks take half a second each
-
-
-def test_enough_time_needs_no_word() -> None:
-    points = np.random.default_rng(4).normal(size=(300, 3))
-    found = uniproto.select(points, 3, certify=True, progress=False).certificate
-    assert found is not None
-    assert found.limit_needed is None
-
-
-def test_hopeless_bounds_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = np.random.default_rng(5).normal(size=(2000, 3))
-    problem = Problem(points, metric="euclidean").with_k(3)
-    bounds = np.full(2000, -np.inf)
-    monkeypatch.setattr("uniproto.certificate.bound.exact_values", lambda *_: np.zeros(0))
-    assert proven_bound(problem, np.ones(2000), bounds) == 0.0
 
 
 @pytest.mark.slow

@@ -22,13 +22,12 @@ from tests.bounds import most_proven
 import uniproto
 from uniproto.algorithm import transport_cost
 from uniproto.certificate import candidate_search, row_groups
-from uniproto.certificate.ascent import cell_prices, certify
-from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
+from uniproto.certificate.ascent import certify
+from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.candidate_lists import build_lists
-from uniproto.certificate.candidate_search import Sample, sample_of, spread
-from uniproto.certificate.gpu_rows import _guessed_from, gpu_rows
+from uniproto.certificate.candidate_search import sample_of
+from uniproto.certificate.gpu_rows import gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, bound_by_rows, largest_fall
-from uniproto.certificate.smoothed_ascent import Motion, Pace, ascend, chosen_shares
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
 from uniproto.geometry.costs import FEATURE_METRICS
@@ -85,26 +84,6 @@ def test_thresholds_bound_the_cheapest_unit(seed: int, dtype: type) -> None:
         slack = 1e-9 * (1 + np.abs(true))
         assert (values <= true + slack).all()
         assert (values >= true - 0.02 * (np.abs(thresholds) + 1)).all()
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_thresholds_are_close(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    costs, prices = draw.random((3, 300)), draw.random(300)
-    masses = uniproto.problem.masses.integer_masses(6, 300)
-    true = cheapest_units_of_rows(costs, prices, masses.offer, masses.need)
-    values, thresholds = np.empty(3), np.full(3, np.nan)
-    threshold_values(costs, prices, masses.offer / masses.need, np.inf, values, thresholds)
-    np.testing.assert_allclose(values, true, atol=0.01)
-
-
-def test_a_threshold_may_be_held_down() -> None:
-    draw = np.random.default_rng(0)
-    costs, capacity = draw.random((2, 50)), np.full(50, 0.2)
-    values, thresholds = np.empty(2), np.full(2, np.nan)
-    threshold_values(costs, np.zeros(50), capacity, 0.05, values, thresholds)
-    assert (thresholds <= 0.05).all()
-    assert (values <= 0.05).all()
 
 
 # Every row
@@ -171,25 +150,6 @@ def test_a_look_that_runs_out_of_time_leaves_rows_without_a_bound() -> None:
 
 
 # The search
-
-
-def test_shares_are_a_choice_of_as_many_rows() -> None:
-    draw = np.random.default_rng(5)
-    _, quotas = admissible_rows(
-        Problem(draw.random((30, 9)), include=[3, 4], metric="precomputed").with_k(7)
-    )
-    values = draw.random(30)
-    for tau in (1e-6, 0.1, 10.0):
-        shares = chosen_shares(values, quotas, np.full(30, tau))
-        assert shares.sum() == pytest.approx(7, abs=1e-3)
-        assert (shares >= 0).all()
-        assert (shares <= 1).all()
-        assert (shares[quotas[0].given] == 1).all()
-    sharp = chosen_shares(values, quotas, np.full(30, 1e-6))
-    free = quotas[0].free
-    np.testing.assert_array_equal(
-        np.sort(free[sharp[free] > 0.5]), np.sort(free[np.argsort(values[free])[:5]])
-    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -288,9 +248,6 @@ def test_clusters_of_very_different_sizes() -> None:
     points = spread_over_orders(600, 6)
     selection = uniproto.select(points, 30, metric="euclidean", certify=True)
     assert selection.certificate.gap < 0.1
-    large = spread_over_orders(1500, 6)
-    selection = uniproto.select(large, 12, metric="euclidean", certify=True)
-    assert selection.certificate.gap < 0.15
 
 
 @pytest.mark.parametrize("case", ["copies", "ties", "a far row", "weights"])
@@ -311,17 +268,6 @@ def test_odd_cells(case: str, few_of_many: None) -> None:
     found = selection.certificate
     assert 0 <= found.lower_bound <= selection.cost
     assert proven_bound(problem, found.prices) >= found.lower_bound * (1 - 1e-9)
-
-
-def test_prices_of_cells() -> None:
-    """Each prototype breaks even: what it pays is what its targets are worth."""
-    points = np.random.default_rng(8).normal(size=(200, 3))
-    selection = uniproto.select(points, 5, metric="euclidean")
-    problem = Problem(points, metric="euclidean").with_k(5)
-    prices, scale = cell_prices(problem, selection.indices, selection.plan)
-    assert (prices >= 0).all()
-    assert prices.min() == 0
-    assert float(scale @ problem.masses.weights) == pytest.approx(selection.cost)
 
 
 def test_the_same_search_twice_and_a_search_that_goes_on(few_of_many: None) -> None:
@@ -348,16 +294,6 @@ def test_the_time_limit_leaves_time_for_every_row(monkeypatch: pytest.MonkeyPatc
     assert next(clock) < 60
     assert 0 < found.lower_bound <= selection.cost
     assert math.isfinite(found.gap)
-
-
-def test_rows_on_disk(tmp_path: Any, few_of_many: None) -> None:
-    points = np.random.default_rng(11).normal(size=(200, 4)).astype(np.float32)
-    np.save(tmp_path / "points.npy", points)
-    mapped = np.load(tmp_path / "points.npy", mmap_mode="r")
-    on_disk = uniproto.select(mapped, 5, metric="euclidean", certify=True)
-    in_memory = uniproto.select(points, 5, metric="euclidean", certify=True)
-    bound = in_memory.certificate.lower_bound
-    assert on_disk.certificate.lower_bound == pytest.approx(bound, rel=1e-3)
 
 
 @pytest.fixture
@@ -410,14 +346,6 @@ def test_corrected_thresholds_are_close(weighted: bool, torch_as_gpu: None) -> N
     assert losses[2].max() < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("targets", "units", "one_in"),
-    [(1_000_000, 100, 66), (1_000_000, 1000, 6), (60_000, 1, 14), (60_000, 10_000, 1), (50, 5, 1)],
-)
-def test_a_guess_rests_on_targets_enough(targets: int, units: int, one_in: int) -> None:
-    assert _guessed_from(targets, units) == one_in
-
-
 def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     points = np.random.default_rng(13).normal(size=(500, 6)).astype(np.float32)
     selection = uniproto.select(points, 5, metric="euclidean")
@@ -442,40 +370,6 @@ def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
     assert bound_by_rows(problem, prices) <= most_proven(problem, prices)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_lists_on_a_gpu_are_those_of_the_processor(weighted: bool, torch_as_gpu: None) -> None:
-    draw = np.random.default_rng(14)
-    points = draw.normal(size=(300, 4)).astype(np.float32)
-    weights = draw.random(300) if weighted else None
-    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(6)
-    there = problem.changed(lists=GpuLists())
-    prices, offered = draw.random(300), problem.masses.offer / problem.masses.need
-    rows, scale = np.arange(0, 300, 7), draw.random(300)
-    lists = [
-        build_lists(RowBounds(each, rows), np.arange(len(rows)), prices)
-        for each in (problem, there)
-    ]
-    small, shares = prices.astype(np.float32), draw.random(20).astype(np.float32)
-    capacity = offered.astype(np.float32)
-    some = np.arange(0, 40, 2)
-    for _ in range(6):  # thresholds settle, from other beginnings
-        values = [each.values(some, small, capacity) for each in lists]
-    true = exact_values(problem, rows[some], prices)
-    for found in values:
-        np.testing.assert_allclose(found, true, rtol=1e-2)
-    taken = [each.taken(some, shares, small, capacity) for each in lists]
-    np.testing.assert_allclose(*(part @ capacity for part in taken), rtol=0.1)
-    assert np.abs(taken[0] - taken[1]).mean() < 0.05 * taken[0].mean()
-    averages = [each.averages(scale, prices) for each in lists]
-    np.testing.assert_allclose(averages[0][some], averages[1][some], rtol=0.1)
-    for offering in (300, 1):  # rows that list all have no end of room
-        (rooms, often), (rooms_there, often_there) = (
-            each.rooms(prices, offering) for each in lists
-        )
-        np.testing.assert_allclose(often, often_there, atol=0.3 * often.max())
-        np.testing.assert_allclose(rooms[often > 3], rooms_there[often > 3], rtol=0.9)
-
-
 @pytest.mark.parametrize("gpu", [False, True])
 def test_thresholds_settle_where_good_prices_crowd_the_targets(
     gpu: bool, torch_as_gpu: None
@@ -498,47 +392,13 @@ def test_thresholds_settle_where_good_prices_crowd_the_targets(
         np.testing.assert_allclose(later, true, rtol=2e-3)
 
 
-def test_prices_move_no_further_than_lists_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(22)
-    points = draw.normal(size=(600, 6)).astype(np.float32)
-    points[0] += 50  # nobody takes it yet: its price would fall and fall
-    problem = Problem(points, metric="euclidean").with_k(20)
-    offered = problem.masses.offer / problem.masses.need
-    prices, rows = np.full(600, 5.0), np.arange(1, 600, 6)
-    monkeypatch.setattr("uniproto.certificate.candidate_lists._ENTRIES", 0)  # short lists
-    lists = build_lists(RowBounds(problem, rows), np.arange(len(rows)), prices)
-    rooms, often = lists.rooms(prices, 600)
-    climbed = ascend(
-        lists,
-        [Quota(np.arange(0), np.arange(len(rows)), 20)],
-        prices,
-        offered,
-        (np.ones(len(rows)), np.ones(600)),
-        Motion(600),
-        Pace(30, 0.5, 0.01, 0.7),
-        np.inf,
-        lambda *_: None,
-    )
-    change = climbed.prices - prices
-    assert often[0] == 0
-    change -= change[0]  # prices are told from the least one on
-    assert climbed.steps == 30
-    assert np.abs(change).max() > 0.05
-    assert (np.abs(change) <= 0.5 * rooms / np.maximum(often, 1) + 1e-4).all()
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("gpu", "weighted"), [(False, True), (True, False)])
-def test_a_sample_of_the_targets_comes_first(
-    gpu: bool, weighted: bool, torch_as_gpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_the_targets_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
     draw = np.random.default_rng(15)
-    points = draw.normal(size=(600, 3)).astype(np.float32)
-    weights = draw.random(600) if weighted else None
+    points, weights = draw.normal(size=(600, 3)).astype(np.float32), draw.random(600)
     selection = uniproto.select(points, 5, metric="euclidean", target_weights=weights)
     problem = Problem(points, metric="euclidean", target_weights=weights).with_k(5)
-    problem = problem.changed(lists=GpuLists()) if gpu else problem
     own = {"rows": selection.indices, "plan": selection.plan}
     at_once = certify(problem, selection.cost, np.zeros(600), **own)
     monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 150)
@@ -552,52 +412,10 @@ def test_a_sample_of_the_targets_comes_first(
     assert found.lower_bound <= selection.cost
 
 
-def test_prices_of_a_sample_spread_to_their_neighbours() -> None:
-    points = np.array([[0.0], [0.1], [5.0], [5.1], [0.05], [5.05]] * 8)
-    problem = Problem(points, metric="euclidean").with_k(2)
-    targets = np.array([*range(0, 24, 6), *range(2, 24, 6), *range(1, 24, 6), *range(3, 24, 6)])
-    sample = Sample(problem.among(np.arange(48), targets, None), targets)
-    found = np.where(points[targets, 0] < 1, 1.0, 3.0)
-    prices = spread(problem, sample, found, np.zeros(48), 1.0)
-    np.testing.assert_allclose(prices, np.where(points[:, 0] < 1, 0.0, 2.0), atol=1e-6)
-
-
 @pytest.fixture
 def sample_first(few_of_many: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 20)
     monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED_EACH", 4)
-
-
-@pytest.mark.parametrize("limit", [None, 20.0])
-def test_after_a_sample_likely_rows_are_looked_at_until_the_bound_has_risen(
-    limit: float | None, sample_first: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(candidate_search, "_JOINING", 100)  # hardly any: they stay few
-    points = np.random.default_rng(23).normal(size=(600, 3)).astype(np.float32)
-    selection = uniproto.select(points, 5, metric="euclidean")
-    problem = Problem(points, metric="euclidean").with_k(5)
-    looked: list[int] = []
-    begin, update = candidate_search._Search._begin, RowBounds.update
-
-    def counted(bounds: RowBounds, prices: Any, places: Any = None, *rest: Any) -> bool:
-        if bounds.problem.n == 600:
-            looked.append(600 if places is None else len(places))
-        return update(bounds, prices, places, *rest)
-
-    def begun(search: Any) -> Any:
-        found = begin(search)
-        looked.clear()
-        return found
-
-    monkeypatch.setattr(RowBounds, "update", counted)
-    monkeypatch.setattr(candidate_search._Search, "_begin", begun)
-    own = {"rows": selection.indices, "plan": selection.plan}
-    found = certify(problem, selection.cost, np.zeros(600), time_limit=limit, **own)
-    assert len(looked) >= 3
-    assert max(looked[:2]) < 300
-    assert looked[-1] == 600
-    assert found.lower_bound <= most_proven(problem, found.prices)
-    assert found.lower_bound > 0.7 * selection.cost
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,6 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     return given
 
 
-@pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
-def test_numbers_are_seconds(value: Any) -> None:
-    found = require_seconds("time_limit", value)
-    assert (found, type(found)) == (2.0, float)
-
-
-def test_no_limit() -> None:
-    assert require_seconds("time_limit", None) is None
-    assert require_seconds("certify", True, unlimited=True) is None
-
-
 @pytest.mark.parametrize("value", BAD, ids=repr)
 def test_all_else_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
@@ -55,25 +43,6 @@ def test_all_else_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
         selection.certify(time_limit=value)
     assert selection.certificate is None
-
-
-@pytest.mark.parametrize("value", [None, *BAD[2:]], ids=repr)
-def test_select_and_path_refuse_alike(value: Any) -> None:
-    said = "'certify' must be True, False or a positive number of seconds"
-    with pytest.raises(InvalidInputError, match=said):
-        uniproto.select(POINTS, 2, certify=value)
-    with pytest.raises(InvalidInputError, match=said):
-        path_of(uniproto.Problem(POINTS), [2], certify=value)
-
-
-@pytest.mark.parametrize("value", [False, np.False_])
-def test_none_asked_for(value: Any, limits: list[float | None]) -> None:
-    assert uniproto.select(POINTS, 2, certify=value).certificate is None
-    assert (
-        path_of(uniproto.Problem(POINTS), [2], certify=value, random_seeds=0).rows[0]["lower_bound"]
-        is None
-    )
-    assert limits == []
 
 
 @pytest.mark.parametrize(("value", "limit"), [(True, None), (np.True_, None), (9, 9.0)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -207,13 +206,6 @@ def test_everything_is_saved(found: KPath, tmp_path: Path) -> None:
     assert Selection.load(out / "selection").k == found.chosen
 
 
-def test_a_path_without_extras_is_saved_too(tmp_path: Path) -> None:
-    path(X, ks=[2, 3], method=GREEDY, certify=False, random_seeds=0).save(tmp_path)
-    table = pd.read_parquet(tmp_path / "path.parquet")
-    assert table["lower_bound"].isna().all()
-    assert table["lower_bound"].dtype == np.float64
-
-
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "pool.npy", X)
@@ -243,9 +235,3 @@ def test_the_command_refuses(
     np.save(tmp_path / "pool.npy", X)
     assert main(["path", str(tmp_path / "pool.npy"), *arguments]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_the_help_warns_of_prefixes(capsys: pytest.CaptureFixture[str]) -> None:
-    with contextlib.suppress(SystemExit):
-        main(["path", "--help"])
-    assert "not the rows of k = 10" in capsys.readouterr().out

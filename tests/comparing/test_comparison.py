@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import subprocess
 import sys
 import warnings
@@ -21,8 +19,8 @@ import uniproto
 from uniproto import Comparison, Greedy, MissingExtraError, UniProto, compare
 from uniproto.cli import main
 from uniproto.comparing.accuracy import LabelsWarning, nearest_prototype
-from uniproto.comparing.compare import PeakMemory, draws_at_random, method_label
-from uniproto.comparing.results import as_seeds, number_column
+from uniproto.comparing.compare import PeakMemory, draws_at_random
+from uniproto.comparing.results import as_seeds
 from uniproto.errors import InvalidInputError
 from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
@@ -70,11 +68,6 @@ def test_a_row_is_what_select_gives(every: Comparison, method: str) -> None:
         assert row["accuracy"] == pytest.approx(np.mean(predicted == LABELS))
 
 
-def test_the_default_never_costs_more_than_greedy_picks(every: Comparison) -> None:
-    (greedy,) = _of(every, "greedy")
-    assert all(row["cost"] <= greedy["cost"] for row in _of(every, "uniproto"))
-
-
 def test_no_cost_is_below_the_certified_bound(every: Comparison) -> None:
     bound = uniproto.select(X, 6, certify=True).certificate
     assert bound is not None
@@ -113,14 +106,6 @@ def test_learned_weights_are_skewed_and_equal_ones_are_not(every: Comparison) ->
     weights = uniproto.select(X, 6, method="kmedoids").weights
     assert row["weight_ratio"] == pytest.approx(weights.max() / weights.min())
     assert row["weight_entropy"] < 1
-
-
-def test_without_labels_there_are_no_accuracies() -> None:
-    found = compare(X, 4, methods=["random"], seeds=2)
-    for row in found.rows:
-        assert row["accuracy"] is row["balanced_accuracy"] is row["minority_accuracy"] is None
-        assert row["class_accuracy"] == {}
-    assert "accuracy" not in str(found)
 
 
 def test_a_summary_is_mean_and_spread(every: Comparison) -> None:
@@ -167,12 +152,6 @@ def test_methods_may_be_objects_or_have_labels() -> None:
     assert [(row["method"], row["seed"]) for row in found.rows] == [("mine", 0), ("mine", 1)]
 
 
-def test_labels_of_methods() -> None:
-    assert method_label(UniProto(seconds=9)) == "uniproto(seconds=9.0)"
-    assert method_label(uniproto.MMDCritic(bandwidth=2.0)) == "mmd_critic(bandwidth=2.0)"
-    assert {name: method_label(METHODS[name]()) for name in METHODS} == {n: n for n in METHODS}
-
-
 @pytest.mark.usual_effort
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_do_not_draw_are_told_from_those_that_do(name: str) -> None:
@@ -201,7 +180,7 @@ def test_bad_methods_are_refused(methods: Any, words: str) -> None:
 
 @pytest.mark.slow
 def test_a_method_that_cannot_run_is_left_out_with_its_reason() -> None:
-    found = compare(X, 4, Y, seeds=1)
+    found = compare(X[:20], 4, Y[:10], seeds=1)
     assert "fasterpam" not in found.methods
     assert "source itself" in found.skipped["fasterpam"]
     assert not _of(found, "fasterpam")
@@ -211,8 +190,10 @@ def test_a_method_that_cannot_run_is_left_out_with_its_reason() -> None:
 @pytest.mark.slow
 def test_a_missing_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kmedoids", None)
-    found = compare(X, 4, seeds=1)
+    found = compare(np.abs(X @ X.T), 4, metric="precomputed", seeds=1)
     assert "uniproto[compare]" in found.skipped["fasterpam"]
+    assert {"uniproto", "kmedoids", "random"} <= set(found.methods)  # costs alone are enough
+    assert {"kmeans", "mmd_critic", "protodash"} <= set(found.skipped)
     with pytest.raises(MissingExtraError, match="compare"):
         compare(X, 4, methods=["uniproto", "fasterpam"])
 
@@ -230,14 +211,6 @@ def test_a_method_asked_for_that_cannot_run_is_an_error_before_the_others_run() 
     with pytest.raises(InvalidInputError, match="source itself"):
         compare(X, 50, Y, methods={"slow": Slow(), "pam": "fasterpam"})  # type: ignore[dict-item]
     assert 50 not in ran
-
-
-@pytest.mark.slow
-def test_costs_alone_are_enough() -> None:
-    matrix = np.abs(RNG.normal(size=(20, 15)))
-    found = compare(matrix, 3, metric="precomputed", seeds=1)
-    assert {"uniproto", "kmedoids", "random"} <= set(found.methods)
-    assert {"kmeans", "mmd_critic", "protodash"} <= set(found.skipped)
 
 
 def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
@@ -340,22 +313,6 @@ def test_a_failed_save_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_infinite_skew_is_null_in_json(tmp_path: Path) -> None:
-    row = {"weight_ratio": math.inf}
-    found = compare(X, 4, methods=["uniproto"])
-    found.rows[0].update(row)
-    found.save(tmp_path / "out")
-    record = json.loads((tmp_path / "out" / "comparison.json").read_text("utf-8"))
-    assert record["rows"][0]["weight_ratio"] is None
-
-
-def test_numbers_stand_below_one_another() -> None:
-    column = number_column([(0.5, 0.01), (0.0625, None), (None, None)])
-    assert column == ["0.50000 ± 0.01000", "0.06250          ", "–          "]
-    assert number_column([(0.0, None)]) == ["0"]
-    assert number_column([(1e-12, None)]) == ["1.000e-12"]
-
-
 def test_peak_memory_sees_what_is_held_for_a_moment() -> None:
     with PeakMemory() as peak:
         block = np.ones(30_000_000)
@@ -433,17 +390,3 @@ def test_the_command_refuses(
 ) -> None:
     assert main(arguments.split()) == 2
     assert words in capsys.readouterr().err
-
-
-def test_minority_needs_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save("pool.npy", X)
-    assert main(["compare", "pool.npy", "-k", "6", "--minority", "a"]) == 2
-    assert "needs --labels" in capsys.readouterr().err
-
-
-def test_the_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    with contextlib.suppress(SystemExit):
-        main(["compare", "--help"])
-    printed = capsys.readouterr().out
-    assert "examples:" in printed
-    assert "--minority" in printed

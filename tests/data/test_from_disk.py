@@ -85,17 +85,6 @@ def test_array_larger_than_memory(metric: str, vectors: np.ndarray, tmp_path: Pa
     assert sel.cost == pytest.approx(expected.cost, rel=1e-6)
 
 
-def test_small_data_set_is_read_whole(vectors: np.ndarray, folder: Path) -> None:
-    data = read_input(folder, "vector", ["id"])
-    assert isinstance(data.table, pa.Table)
-    np.testing.assert_array_equal(data.features, vectors)
-
-
-def test_folder_without_parquet(tmp_path: Path) -> None:
-    with pytest.raises(uniproto.InputFileError, match=r"there are no \.parquet files"):
-        parquet_files(tmp_path)
-
-
 def test_full_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         def write(self, content: object) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import random
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ import torch
 
 import uniproto
 from uniproto.cli import main
-from uniproto.data.arrays import as_labels, as_matrix, as_rows
+from uniproto.data.arrays import as_labels, as_matrix
 from uniproto.data.tables import InputData, read_content, read_input
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 
@@ -186,16 +184,6 @@ def test_labels_that_are_missing_or_misshapen(values: object) -> None:
         as_labels(values, "groups", 2)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [[-1], [M], [1, 1], [0.5], ["x"], [[1], [1, 2]], [[1, 2]], [True, False], "12", 2**70],
-    ids=str,
-)
-def test_rows_that_are_no_rows(values: object) -> None:
-    with pytest.raises(InvalidInputError, match="'initial' must"):
-        as_rows(values, "initial", M)
-
-
 # Files
 
 
@@ -309,11 +297,6 @@ def test_csv_that_is_no_table_of_numbers(tmp_path: Path, text: str, words: str) 
     assert "x.csv" in str(caught.value)
 
 
-def test_csv_whose_columns_have_numbers_for_names(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("2019,2020\n1,2\n")
-    assert read_input(tmp_path / "x.csv").features.tolist() == [[1, 2]]
-
-
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes("é,b\n1,2\n".encode("latin-1"))
     (tmp_path / "x.jsonl").write_bytes('{"a": 1, "name": "é"}\n'.encode("latin-1"))
@@ -334,11 +317,6 @@ def test_lines_of_more_than_a_megabyte(tmp_path: Path, ending: str) -> None:
     data = read_input(path, named=["text"])
     assert data.features.tolist() == [[1.5, 1], [2.5, 2], [3.5, 3]]
     assert data.column("text", "--id")[2] == text
-
-
-def test_csv_with_many_line_ends_in_quotes(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("text,a\n" + '"one\ntwo\nthree",2\n' * 100_000)
-    assert read_input(tmp_path / "x.csv", named=["text"]).features.shape == (100_000, 1)
 
 
 def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
@@ -368,21 +346,6 @@ def test_jsonl_that_is_no_table_of_numbers(tmp_path: Path, text: str, words: str
     with pytest.raises(UniprotoError) as caught:
         read_input(tmp_path / "x.jsonl")
     assert words in str(caught.value)
-
-
-def test_every_column_not_named_must_be_numeric(tmp_path: Path, table: pa.Table) -> None:
-    pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(InvalidInputError, match=r"name \(string\), embedding \(list.*--column"):
-        read_input(tmp_path / "x.parquet")
-
-
-def test_a_missing_column_is_met_with_those_there_are(tmp_path: Path, table: pa.Table) -> None:
-    pq.write_table(table, tmp_path / "x.parquet")
-    expected = r"x.parquet: --column must be one of embedding, name, number.*mean 'embedding'"
-    with pytest.raises(InputFileError, match=expected):
-        read_input(tmp_path / "x.parquet", "embeding")
-    with pytest.raises(InputFileError, match=r"--id must be one of embedding, name, number"):
-        read_input(tmp_path / "x.parquet", "embedding").column("nam", "--id")
 
 
 COLUMNS = {
@@ -470,43 +433,6 @@ def test_missing_file_folder_and_unknown_ending(tmp_path: Path) -> None:
             read_input(tmp_path / name)
     with pytest.raises(OSError):
         read_input(tmp_path / ("x" * 300 + ".npy"))
-
-
-def test_a_header_that_claims_too_much(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    claim = (tmp_path / "x.npy").read_bytes().replace(b"(48, 4)", b"(9" + b"0" * 12 + b", 4)")
-    (tmp_path / "x.npy").write_bytes(claim[:6] + b"\x01\x00" + claim[8:])
-    with pytest.raises(InputFileError, match=r"x\.npy"):
-        read_input(tmp_path / "x.npy")
-
-
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "packed.npz", "x.parquet", "x.csv", "x.jsonl"])
-def test_damaged_files_never_surprise(tmp_path: Path, table: pa.Table, name: str) -> None:
-    np.save(tmp_path / "x.npy", X)
-    np.savez(tmp_path / "x.npz", X)
-    np.savez_compressed(tmp_path / "packed.npz", X)
-    pq.write_table(table, tmp_path / "x.parquet")
-    FRAME.to_csv(tmp_path / "x.csv", index=False)
-    write_jsonl(tmp_path / "x.jsonl", table)
-    path = tmp_path / name
-    whole = path.read_bytes()
-    column = "embedding" if name in ("x.parquet", "x.jsonl") else None
-    rng = random.Random(name)
-    for _ in range(60):
-        path.write_bytes(whole[: rng.randrange(len(whole))])
-        if name in ("x.csv", "x.jsonl"):  # text cut between lines does not show that it was cut
-            with suppress(UniprotoError):
-                assert len(read_input(path, column).features) <= M
-        else:
-            with pytest.raises(InputFileError, match=name):
-                read_input(path, column)
-    for _ in range(60):
-        spoilt = bytearray(whole)
-        for _ in range(rng.choice([1, 1, 4])):
-            spoilt[rng.randrange(len(whole) if rng.random() < 0.5 else 150)] = rng.randrange(256)
-        path.write_bytes(spoilt)
-        with suppress(UniprotoError):
-            read_input(path, column)
 
 
 # --- codes of digits ------------------------------------------------------------------------------

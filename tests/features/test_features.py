@@ -27,7 +27,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError, OutputError
+from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.features import embed_images, embed_text
 from uniproto.features.cache import DATABASE, CachedVector, VectorCache, cache_folder
 from uniproto.features.pictures import UnreadableError, large_pictures
@@ -218,35 +218,7 @@ def test_hub_names_are_fetched(tiny_bert: str, monkeypatch: pytest.MonkeyPatch) 
         embed_text(["a"], model="./nowhere")
 
 
-def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        "uniproto.features.models.find_spec",
-        lambda name: None if name == "torch" else real(name),
-    )
-    with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[text\]'"):
-        embed_text(["a"])
-    with pytest.raises(MissingExtraError, match=r"pip install 'uniproto\[images\]'"):
-        embed_images([picture()])
-
-
-def test_incomplete_models_are_refused(tiny_bert: str) -> None:
-    (Path(tiny_bert) / "model.safetensors").write_bytes(b"broken")
-    with pytest.raises(InputFileError, match="could not be loaded"):
-        embed_text(["a"], model=tiny_bert)
-
-
 # The cache
-
-
-def test_nothing_is_computed_twice(tiny_bert: str) -> None:
-    first = embed_text(["a", "b", "a"], model=tiny_bert)
-    assert (first.notes["computed"], first.notes["from_cache"]) == (2, 0)
-    second = embed_text(["b", "c", "a"], model=tiny_bert)
-    assert (second.notes["computed"], second.notes["from_cache"]) == (1, 2)
-    np.testing.assert_array_equal(second.vectors[2], first.vectors[0])
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -581,12 +553,6 @@ def test_vectors_that_no_model_gave_are_computed_again(own_cache: Path, tiny_ber
     found = embed_text(["a", "b"], model=tiny_bert)
     assert found.notes["computed"] == 1
     assert np.isfinite(found.vectors).all()
-
-
-def test_timm_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.features.images.find_spec", lambda name: name != "timm" or None)
-    with pytest.raises(InputFileError, match="pip install timm"):
-        embed_images([picture()], model="resnet18")
 
 
 def test_timm_models(monkeypatch: pytest.MonkeyPatch) -> None:

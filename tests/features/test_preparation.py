@@ -24,7 +24,6 @@ import uniproto
 from uniproto.cli import main
 from uniproto.data.columns import arrow_table
 from uniproto.errors import DataWarning, InvalidInputError
-from uniproto.features.column_values import day_numbers
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
 from uniproto.problem.checks import ScaleWarning
@@ -206,21 +205,6 @@ def test_every_table_gives_the_same_choice(kind: str, tmp_path: Path) -> None:
     assert [column.name for column in found.details.preparation.columns] == TAKEN
 
 
-def test_a_choice_of_raw_numbers_is_hardly_better_than_random_one_of_a_table_is() -> None:
-    numbers = FRAME[["age", "income", "returns"]].dropna()
-    judge = StandardScaler().fit_transform(numbers)
-
-    def cost(rows: Any) -> float:
-        return uniproto.cost(judge, rows, metric="euclidean")
-
-    random = np.mean(
-        [cost(np.random.default_rng(seed).permutation(len(judge))[:20]) for seed in range(8)]
-    )
-    assert cost(uniproto.select(numbers, 20).indices) < 0.85 * random
-    with pytest.warns(ScaleWarning, match="column 1 varies"):
-        uniproto.select(numbers.to_numpy(), 20)
-
-
 def test_one_vector_is_taken_as_it_is() -> None:
     rows = np.random.default_rng(1).normal(size=(60, 5))
     for frame in (
@@ -329,21 +313,6 @@ def test_a_preparation_survives_json_and_gives_finite_features(columns: dict[str
     np.testing.assert_array_equal(again.matrix(table.slice(3, 2)), found[3:5])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": 7},
-        {"columns": None},
-        {"columns": [{"name": "age"}]},
-        {"aside": 3},
-    ],
-)
-def test_a_damaged_record_is_refused(change: dict[str, Any]) -> None:
-    record = fit_preparation(pa.Table.from_pandas(FRAME)).record()
-    with pytest.raises(ValueError, match="preparation"):
-        Preparation.from_record({**record, **change})
-
-
 def test_levels_and_gaps_never_seen() -> None:
     table = pa.table({"c": ["a", "a", "b", "b"] * 5, "x": list(range(20))})
     preparation = fit_preparation(table, features=["c", "x"])
@@ -423,11 +392,6 @@ def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "uniproto: warning: column 1 varies" in capsys.readouterr().err
 
 
-def test_times_finer_than_a_microsecond_are_cut_off_not_refused():
-    times = pa.chunked_array([pa.array([1, 86_400 * 10**9 + 1], pa.timestamp("ns"))])
-    np.testing.assert_allclose(day_numbers(times), [0.0, 1.0], atol=1e-9)
-
-
 def test_one_column_is_a_table_and_not_a_direction(tmp_path: Path) -> None:
     prices = np.random.default_rng(0).lognormal(size=200)
     table = pd.DataFrame({"price": prices})
@@ -453,11 +417,6 @@ def test_ids_are_ids_beside_a_target_that_shares_them() -> None:
     assert kinds(some.details.preparation) == kinds(alone.details.preparation)
 
 
-def test_a_copy_with_gaps_is_a_copy() -> None:
-    table = pa.table({"x": [1.0, float("nan"), 3.0, 4.0], "c": ["a", "a", "b", "b"]})
-    assert fit_preparation(table, table.slice(0)) == fit_preparation(table)
-
-
 def test_a_target_of_other_columns() -> None:
     with pytest.raises(
         InvalidInputError, match=r"'target' must have columns of the source .*, not z"
@@ -480,11 +439,6 @@ LONG = 1_700_000_000_000_000_000 + 3 * np.arange(N)  # as decimals many of these
 def test_ids_in_every_form(values: pd.Series) -> None:
     selection = uniproto.select(FRAME[NUMBERS].assign(customer_id=values), 4)
     assert kinds(selection.details.preparation)["customer_id"] == "set aside"
-
-
-def test_whole_numbers_with_a_gap_are_ids_by_their_name_alone() -> None:
-    values = np.where(np.arange(N) == 3, np.nan, np.random.default_rng(0).permutation(N))
-    assert kinds(fit_preparation(pa.table({"amount": values})))["amount"] == "number"
 
 
 LEVELS = ["low", "high"] * (N // 2)
@@ -514,12 +468,6 @@ def test_categories_in_every_form(
     selection.save(tmp_path / "saved")
     loaded = uniproto.Selection.load(tmp_path / "saved")
     assert loaded.details.preparation == selection.details.preparation
-
-
-def test_a_category_of_numbers_is_one_in_new_rows_of_numbers_too() -> None:
-    stores = np.arange(40) % 4 * 100
-    preparation = fit_preparation(pa.Table.from_pandas(pd.DataFrame({"s": pd.Categorical(stores)})))
-    assert (preparation.matrix(pd.DataFrame({"s": stores})).sum(axis=1) == 1).all()
 
 
 def test_a_column_that_arrow_has_no_type_for_can_be_ignored() -> None:
@@ -575,16 +523,6 @@ def test_texts_of_which_hardly_any_is_common_are_set_aside() -> None:
     texts = ["often"] * 8 + [f"town {row // 2}" for row in range(N - 8)]
     preparation = fit_preparation(pa.table({"town": texts, "x": np.arange(N) % 17}))
     assert preparation.aside["town"] == "197 different texts, hardly any of them common"
-
-
-def test_the_preparation_of_another_selection_is_saved_too(tmp_path: Path) -> None:
-    other = uniproto.select(FRAME, 4).details.preparation
-    selection = uniproto.select(FRAME.head(100), 4, columns=other)
-    selection.save(tmp_path / "saved")
-    loaded = uniproto.Selection.load(tmp_path / "saved")
-    found, expected = (one.nearest(FRAME.tail(20)) for one in (loaded, selection))
-    assert found.prototype.tolist() == expected.prototype.tolist()
-    np.testing.assert_allclose(found.distance, expected.distance)
 
 
 # --- columns that are not what they look like -----------------------------------------------------
@@ -671,14 +609,6 @@ def test_counts_and_times_are_not_doubtful(name: str) -> None:
         assert kind_of(name, DRAW.integers(1, 5, M)) == "number"
 
 
-def test_codes_can_be_named() -> None:
-    table = pa.table({**AMOUNTS, "branch": DRAW.integers(1, 5, M)})
-    preparation = fit_preparation(table, categories=["branch"])
-    assert preparation.columns[-1].levels == ("1", "2", "3", "4")
-    with pytest.raises(InvalidInputError, match="'categories' must be one of"):
-        fit_preparation(table, categories=["branhc"])
-
-
 @pytest.mark.parametrize("gap", ["?", "-", "missing", "NA"])
 def test_numbers_as_texts_are_numbers(gap: str) -> None:
     texts = [gap if row % 20 == 3 else str(row * 0.25) for row in range(M)]
@@ -731,15 +661,6 @@ def test_columns_that_only_one_has_are_named() -> None:
         preparation = prepared(renamed, income=TARGET["income"])
     assert preparation.aside["income"] == "not in the target"
     assert len(preparation.columns) == 2
-
-
-def test_columns_that_are_no_features_may_be_missing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        preparation = prepared(
-            TARGET[["a", "b"]].head(90), email=[f"user{row}@x.org" for row in range(M)]
-        )
-    assert preparation.aside == {"email": "not in the target"}
 
 
 def test_another_unit_is_mentioned() -> None:

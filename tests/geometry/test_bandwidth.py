@@ -17,9 +17,8 @@ import uniproto
 from uniproto import InvalidInputError, MMDCritic, Problem, Selection
 from uniproto.cli import main
 from uniproto.comparing.accuracy import nearest_prototype
-from uniproto.geometry.bandwidth import MedianShare, as_bandwidth, sampled_pairs
-from uniproto.geometry.costs import make_costs
-from uniproto.geometry.metrics import OF_FEATURES, WITH_BANDWIDTH, Saturating
+from uniproto.geometry.bandwidth import sampled_pairs
+from uniproto.geometry.metrics import Saturating
 from uniproto.lm import BatchSelector
 
 X = np.random.default_rng(0).normal(size=(90, 4))
@@ -48,16 +47,6 @@ def test_picks_cost_and_plan_are_those_of_the_matrix() -> None:
     assert cost == pytest.approx(expected.cost, rel=1e-9)
 
 
-def test_the_neighbours_are_those_of_the_distance() -> None:
-    for metric, distance in (("rbf", "euclidean"), ("laplacian", "l1")):
-        saturating, plain = make_costs(X, Y, metric, "1 median"), make_costs(X, Y, distance)
-        rows = np.arange(len(X))
-        np.testing.assert_array_equal(
-            np.argsort(saturating.exact_block(rows), axis=1, kind="stable"),
-            np.argsort(plain.exact_block(rows), axis=1, kind="stable"),
-        )
-
-
 def test_far_targets_still_have_a_nearest_prototype() -> None:
     """At 100 σ every cost is 1: labels must not all go to the first prototype."""
     points = np.array([[0.0], [100.0], [1000.0], [1090.0]])
@@ -82,15 +71,6 @@ def test_a_curve_rises_no_faster_than_at_first(width: float, near: float, more: 
     assert back <= near * (1 + 1e-9) + 1e-12 or near_cost > 0.999
     if near_cost < 0.999:
         assert back == pytest.approx(near, rel=1e-9, abs=1e-12)
-
-
-def test_every_metric_says_what_tells_rows_apart() -> None:
-    for metric in OF_FEATURES.values():
-        apart = OF_FEATURES[metric.apart or metric.name]
-        assert apart.scale is None
-        assert (metric.scale is not None) == (metric.name in WITH_BANDWIDTH)
-        if metric.scale is not None:
-            assert apart.distance is metric.distance
 
 
 def test_distinct_is_a_distance_in_the_units_of_the_features() -> None:
@@ -137,13 +117,6 @@ def test_it_scales_with_the_features() -> None:
     assert scaled.indices.tolist() == plain.indices.tolist()
     assert scaled.cost == pytest.approx(plain.cost, rel=1e-9)
     assert scaled.bandwidth == pytest.approx(1024 * plain.bandwidth)
-
-
-def test_auto_is_the_default() -> None:
-    assert as_bandwidth(None) == as_bandwidth("auto") == as_bandwidth(" auto ")
-    assert isinstance(as_bandwidth("auto"), MedianShare)
-    default, auto = (Problem(X, metric=m).costs.bandwidth for m in ("rbf", uniproto.RBF("auto")))
-    assert default == auto
 
 
 # --- that it travels ----------------------------------------------------------------------------

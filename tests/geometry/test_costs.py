@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from uniproto import InvalidInputError
 from uniproto.geometry import cpu_lists
-from uniproto.geometry.blocks import EVERY, block_rows, row_blocks
+from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, make_costs
 from uniproto.geometry.cpu_lists import nearest
 
@@ -172,14 +172,6 @@ def test_nothing_costs_nothing(kind: tuple[str, str]) -> None:
     assert costs.restrict(none, EVERY).block(EVERY).shape == (0, N)
 
 
-def test_a_restricted_matrix_copies_nothing() -> None:
-    matrix = np.random.default_rng(5).random((M, N))
-    costs = make_costs(matrix, None, "precomputed")
-    part = costs.restrict(np.array([3, 9, 2]), slice(3, 20)).restrict(slice(0, 2), EVERY)
-    assert part.matrix is matrix
-    assert np.shares_memory(costs.restrict(slice(2, 5), EVERY).block(EVERY), matrix)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_blocks_are_no_further_from_exact_than_they_say(kind: tuple[str, str], dtype: type) -> None:
@@ -225,17 +217,6 @@ def test_distances_far_from_the_origin_keep_their_digits(metric: str) -> None:
     np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_of_length_1_are_not_copied(dtype: type) -> None:
-    rows = np.random.default_rng(3).normal(size=(40, 30)).astype(dtype)
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    costs: Any = make_costs(unit, unit, "cosine")
-    assert costs.source is unit
-    np.testing.assert_allclose(
-        costs.block(EVERY), make_costs(rows, rows, "cosine").exact_block(EVERY), atol=costs.rounding
-    )
-
-
 @pytest.mark.parametrize(
     ("dtype", "scale"), [(np.float32, 1e25), (np.float32, 1e-30), (float, 1e200)]
 )
@@ -265,23 +246,6 @@ def test_near_duplicates_take_no_more_memory_than_a_block(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("metric", FEATURE_METRICS)
-def test_costs_of_a_set_against_itself(metric: str) -> None:
-    source, _ = features(np.float64, "dense")
-    costs = make_costs(source, source, metric).block(EVERY)
-    np.testing.assert_allclose(costs, direct_costs(source, source, metric), atol=1e-6)
-
-
-def test_inputs_are_left_alone() -> None:
-    for storage in ("dense", "csr_array"):
-        for metric in FEATURE_METRICS:
-            source, target = features(np.float64, storage)
-            before = source.copy(), target.copy()
-            make_costs(source, target, metric).block(EVERY)
-            assert abs(source - before[0]).max() == 0
-            assert abs(target - before[1]).max() == 0
-
-
-@pytest.mark.parametrize("metric", FEATURE_METRICS)
 def test_sparse_features_are_never_made_dense(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only costs may be dense: TF-IDF is too wide to be written out."""
     made_dense = []
@@ -304,23 +268,6 @@ def test_sparse_features_are_never_made_dense(metric: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_cost_matrix_is_taken_as_it_is(dtype: type) -> None:
-    matrix = np.random.default_rng(5).random((M, N)).astype(dtype)
-    costs = make_costs(matrix, None, "precomputed")
-    assert costs.dtype == dtype
-    assert costs.ceiling == matrix.max()
-    rows, columns = np.array([3, 1]), np.array([0, 22, 7])
-    np.testing.assert_array_equal(costs.block(EVERY), matrix)
-    np.testing.assert_array_equal(costs.block(rows, columns), matrix[np.ix_(rows, columns)])
-    np.testing.assert_array_equal(costs.block(slice(2, 5), columns), matrix[2:5, columns])
-    np.testing.assert_array_equal(
-        costs.restrict(rows, columns).block(EVERY), costs.block(rows, columns)
-    )
-    assert costs.restrict(rows, columns).ceiling == costs.ceiling
-    assert costs.exact_block(rows).dtype == np.float64
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_similarities_become_costs_below_their_maximum(dtype: type) -> None:
     matrix = np.random.default_rng(7).normal(size=(M, N)).astype(dtype)
     costs = make_costs(matrix, None, "similarity")
@@ -337,17 +284,6 @@ def test_similarities_become_costs_below_their_maximum(dtype: type) -> None:
 def test_negative_costs_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"'source' must hold costs of at least 0.*-1"):
         make_costs(np.array([[0.0, -1.0]]), None, "precomputed")
-
-
-@pytest.mark.parametrize("metric", FEATURE_METRICS)
-def test_twins_are_told_by_distance(metric: str) -> None:
-    source, target = features(np.float64, "dense")
-    source[7] = source[2]
-    distances = make_costs(source, target, metric).twin_distances(2)
-    expected = cdist(source, source[2:3], DISTANCES.get(metric, metric))[:, 0]
-    np.testing.assert_allclose(distances, expected, atol=1e-12)
-    assert distances[2] == distances[7] == 0  # copies, to the last bit
-    assert np.sort(distances)[2] > 0
 
 
 @pytest.mark.parametrize("storage", ["dense", "csr_matrix", "csr_array"])
@@ -394,14 +330,6 @@ def test_twins_of_a_matrix_are_rows_the_target_cannot_tell_apart() -> None:
     assert distances[4] == 0
 
 
-def test_blocks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 4 * N * 5)
-    assert block_rows(N) == 5
-    covered = [i for part in row_blocks(M, N) for i in range(part.start, part.stop)]
-    assert covered == list(range(M))
-    assert block_rows(10**9) == 1  # however wide the rows are
-
-
 @st.composite
 def list_questions(draw: st.DrawFn):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -441,19 +369,3 @@ def test_lists_hold_the_cheapest_columns_in_order(question) -> None:
             np.testing.assert_array_equal(where, expected)
             np.testing.assert_array_equal(found, np.take_along_axis(wanted, expected, axis=1))
             assert found.dtype == matrix.dtype
-
-
-@pytest.mark.parametrize("columns_per_block", [5, 16384])
-@pytest.mark.parametrize("metric", FEATURE_METRICS)
-def test_lists_of_features(
-    metric: str, columns_per_block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_lists, "_COLUMNS_PER_BLOCK", columns_per_block)
-    source, target = features(np.float64, "dense")
-    costs = make_costs(source, target, metric)
-    found, where = nearest(costs, np.arange(M), 6)
-    expected = np.argsort(direct_costs(source, target, metric), axis=1, kind="stable")[:, :6]
-    np.testing.assert_array_equal(where, expected)
-    np.testing.assert_allclose(
-        found, np.take_along_axis(costs.block(EVERY), expected, axis=1), atol=1e-12
-    )

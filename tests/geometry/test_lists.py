@@ -29,11 +29,11 @@ from uniproto.fills import lazy_fills
 from uniproto.geometry import cpu_lists, faiss_lists, gpu_lists
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS, Costs, make_costs
-from uniproto.geometry.cpu_lists import CpuLists, as_slice, nearest, rows_at_once
+from uniproto.geometry.cpu_lists import CpuLists, nearest, rows_at_once
 from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
 from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
-from uniproto.geometry.lists import ListBuilder, lists_of, make_builder
+from uniproto.geometry.lists import lists_of, make_builder
 from uniproto.methods import greedy_plans
 from uniproto.problem.masses import integer_masses
 from uniproto.problem.problem import Problem
@@ -161,18 +161,6 @@ def test_short_lists_of_sparse_features(metric: str, stored_lengths: list[int]) 
     assert selection.details.notes["recomputed_rows"] > 0
     dense = make_costs(source.toarray(), target.toarray(), metric).block(EVERY)
     assert_picks_of_oracle(selection, dense)
-
-
-def test_short_lists_of_a_similarity(stored_lengths: list[int]) -> None:
-    similarity = np.random.default_rng(11).normal(size=(M, N))
-    selection = select_greedily(
-        similarity,
-        K,
-        metric="similarity",
-        compute=scarce(2, M, similarity.dtype),
-    )
-    assert stored_lengths == [2]
-    assert_picks_of_oracle(selection, similarity.max() - similarity)
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -311,23 +299,6 @@ def test_columns_of_several_blocks_are_sampled(monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(one, other)
 
 
-def test_consecutive_rows_are_a_slice() -> None:
-    assert as_slice(np.arange(4, 9)) == slice(4, 9)
-    assert as_slice(np.array([6])) == slice(6, 7)
-    for rows in ([], [1, 3], [3, 2, 1], [2, 2], [0, 1, 3]):
-        kept = as_slice(np.array(rows, np.intp))
-        assert isinstance(kept, np.ndarray)
-        assert kept.tolist() == rows
-
-
-def test_rows_at_once_follow_the_memory() -> None:
-    for length in (1, 32, 5000):
-        few, many = rows_at_once(length, 2**20), rows_at_once(length, 2**30)
-        assert 64 <= few <= many
-        assert many * (2 * length + 64) * 12 <= 2**30
-    assert rows_at_once(10**6, 1) == 64  # fewer would read the target once for each
-
-
 # --- builders ----------------------------------------------------------------------------------
 
 
@@ -352,17 +323,6 @@ def test_an_index_of_some_columns(kind: str, chosen: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_an_index_of_all_columns_or_some_leaves_the_costs_alone() -> None:
-    costs = costs_of("euclidean")
-    before = costs.block(EVERY)
-    all_of_them = CpuLists().index(costs).nearest(np.arange(M), 5)
-    CpuLists().index(costs, np.arange(9)).nearest(np.arange(M), 5)
-    np.testing.assert_array_equal(costs.block(EVERY), before)
-    again = CpuLists().index(costs).nearest(np.arange(M), 5)
-    for one, other in zip(all_of_them, again, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("length", [1, 9, 10 * N])
 @pytest.mark.parametrize("memory", [1, 2**17, 2**30])
 def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,16 +343,6 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
     assert found.dtype == costs.dtype
     np.testing.assert_array_equal(where, columns)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-def test_who_builds_the_lists() -> None:
-    for kind in KINDS:
-        costs = costs_of(kind)
-        for device in ("cpu", "auto"):  # too little work for a GPU, if there were one
-            builder = make_builder(device, "exact", costs)
-            assert isinstance(builder, CpuLists), kind
-            assert builder.exact
-            assert builder.notes() == {}
 
 
 @pytest.mark.parametrize(
@@ -696,21 +646,6 @@ def test_picks_with_a_gpu(pretended_gpu: Any, metric: str, dtype: type) -> None:
             assert quick.details.notes["device"] == "a pretended GPU"
 
 
-def test_features_are_uploaded_once(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    uploads = []
-    upload = gpu_lists._upload
-    monkeypatch.setattr(gpu_lists, "_upload", lambda rows: uploads.append(1) or upload(rows))
-    source, target = points(M, 1), points(N, 2)
-    builder, costs = GpuLists(), make_costs(source, target, "l1")
-    builder.index(costs)
-    builder.index(costs, np.arange(9))
-    assert len(uploads) == 2
-    same = make_costs(source, source, "cosine")
-    index = builder.index(same)
-    assert len(uploads) == 3  # one set: it goes there once
-    assert index.source is index.target
-
-
 def test_features_on_disk_are_uploaded_a_part_at_a_time(
     pretended_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -762,15 +697,6 @@ def test_ties_for_the_last_place_go_to_the_lowest_column(
     found = GpuLists().index(costs).nearest(rows, 9)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
-
-
-def test_equal_costs_come_in_the_order_of_their_columns(pretended_gpu: Any) -> None:
-    source, target = points(M, 1), np.repeat(points(40, 2), 5, axis=0)
-    costs = make_costs(source, target, "l1")
-    found, where = GpuLists().index(costs).nearest(np.arange(M), 200)
-    tied = np.diff(found, axis=1) == 0
-    assert tied.mean() > 0.7
-    assert (np.diff(where, axis=1)[tied] > 0).all()
 
 
 # --- half precision on a GPU ----------------------------------------------------------------------
@@ -849,25 +775,6 @@ def test_ties_in_half_precision_go_to_the_lowest_column(half: Any, exactly: list
     assert clear.sum() > M / 2
     np.testing.assert_array_equal(where[clear, :6], expected[clear])
     np.testing.assert_array_equal(where[clear, 6:], order[clear, 1:] + 200 * np.arange(3))
-
-
-def test_half_precision_is_for_many_targets_of_one_kind(pretended_gpu: Any) -> None:
-    def halves(metric: str, dtype: type) -> bool:
-        return index_on(pretended_gpu, costs_of(metric, dtype))._half is not None
-
-    assert not halves("cosine", np.float32)  # too few targets
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_lists, "_HALF_FROM", N)
-        assert halves("cosine", np.float32)
-        assert not halves("cosine", np.float64)
-        assert not halves("dot", np.float32)  # whose products have no bound
-
-
-def test_long_lists_do_without_half_precision(half: Any, exactly: list[int]) -> None:
-    costs = costs_of("cosine", np.float32)
-    found = index_on(half, costs).nearest(np.arange(M), 100)
-    assert sum(exactly) == M
-    assert_same_lists(found, CpuLists().index(costs).nearest(np.arange(M), 100), costs)
 
 
 @pytest.mark.parametrize("width", [1, 2, 16, 300, 2000])
@@ -961,26 +868,3 @@ def test_lists_come_back_whatever_room_there_is_for_them(
     costs = costs_of("l1", np.float32)
     found = index_on(pretended_gpu, costs).nearest(np.arange(M), 9)
     assert_same_lists(found, CpuLists().index(costs).nearest(np.arange(M), 9), costs)
-
-
-def test_builders_keep_their_contract(pretended_gpu: Any, faiss: Any) -> None:
-    costs = costs_of("cosine", np.float32)
-    builders: list[ListBuilder] = [CpuLists(), FaissLists(costs), GpuLists()]
-    assert [builder.exact for builder in builders] == [True, False, True]
-    for builder in builders:
-        found, where = builder.index(costs).nearest(np.array([5, 2]), 10**6)
-        assert found.shape == where.shape == (2, N)  # never more than there are
-        assert isinstance(builder.notes(), dict)
-
-
-def test_a_problem_holds_its_builder_and_its_memory() -> None:
-    problem = Problem(
-        points(M, 1),
-        points(N, 2),
-        compute=uniproto.Compute(memory="3MB", device="cpu"),
-        groups=uniproto.Groups(np.arange(M) % 2, target=np.arange(N) % 2),
-    ).with_k(K)
-    assert problem.memory == 3 * 2**20
-    for group in problem.groups:
-        assert group.problem.memory == problem.memory
-        assert group.problem.lists is problem.lists

@@ -225,15 +225,6 @@ def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:
     assert plain.certificate.lower_bound <= improved.cost
 
 
-def test_the_same_every_time() -> None:
-    points = np.random.default_rng(6).normal(size=(200, 4)).astype(np.float32)
-    greedy = uniproto.select(points, 12, method=GREEDY)
-    first, second = (greedy.improve(LONG) for _ in range(2))
-    assert first.indices.tolist() == second.indices.tolist()
-    assert first.details.gains.tolist() == second.details.gains.tolist()
-    assert first.cost == second.cost
-
-
 def test_no_time_is_no_exchange() -> None:
     points = np.random.default_rng(7).normal(size=(500, 8))
     plain = uniproto.select(points, 50, method=GREEDY)
@@ -241,10 +232,3 @@ def test_no_time_is_no_exchange() -> None:
     assert shortest.details.notes["exchanged"] == 0
     assert shortest.cost == pytest.approx(plain.cost, rel=1e-9)
     assert shortest.indices.tolist() == plain.indices.tolist()
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "long", None])
-def test_senseless_times(seconds: Any) -> None:
-    selection = uniproto.select(np.eye(3), 2)
-    with pytest.raises(InvalidInputError, match="'seconds' must be"):
-        selection.improve(seconds)

@@ -136,12 +136,6 @@ def test_a_long_line_is_solved_exactly_too() -> None:
     assert found.cost <= uniproto.cost(values, quantiles, metric="euclidean") * SLACK
 
 
-@pytest.mark.filterwarnings("ignore::uniproto.problem.checks.ScaleWarning")
-@pytest.mark.parametrize("metric", ["cosine", "rbf"])
-def test_other_costs_know_no_line(metric: str) -> None:
-    assert line_of(Problem([[1.0], [2.0]], metric=metric).costs) is None
-
-
 def test_conditions_are_kept() -> None:
     rng = np.random.default_rng(4)
     points = rng.normal(size=(30, 2)).repeat(2, axis=0)
@@ -162,27 +156,12 @@ def test_conditions_are_kept() -> None:
     assert "proof" in grouped.details.notes["a"]
 
 
-def test_the_same_seed_gives_the_same_rows() -> None:
-    points = np.random.default_rng(1).normal(size=(150, 4))
-    first, second = (uniproto.select(points, 12, seed=3) for _ in range(2))
-    np.testing.assert_array_equal(first.indices, second.indices)
-    np.testing.assert_array_equal(first.details.gains, second.details.gains)
-
-
 def test_more_time_and_improving_are_never_worse() -> None:
     points = np.random.default_rng(2).normal(size=(120, 5))
     usual = uniproto.select(points, 15)
-    longer = uniproto.select(points, 15, method=UniProto(seconds=2.0))
-    for found in (longer, usual.improve(seconds=1.0)):
+    longer = uniproto.select(points, 15, method=UniProto(seconds=0.5))
+    for found in (longer, usual.improve(seconds=0.3)):
         assert found.cost <= usual.cost * SLACK
-
-
-def test_greedy_order_and_gains() -> None:
-    points = np.random.default_rng(3).normal(size=(40, 3))
-    found = uniproto.select(points, 8)
-    assert (np.diff(found.details.gains) <= 1e-12).all()
-    paid = found.details.beta - found.details.gains
-    assert found.cost <= paid.mean() * SLACK
 
 
 def test_a_proof_is_said_saved_and_verified(
@@ -205,24 +184,6 @@ def test_a_proof_is_said_saved_and_verified(
     said = capsys.readouterr().out
     assert "no choice of 3 rows costs less: the proof was found again (each of 220 sets" in said
     assert "can be below the lower bound: the same proof says so" in said
-
-
-def test_a_false_proof_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    pool, out = tmp_path / "pool.npy", tmp_path / "out"
-    np.save(pool, np.random.default_rng(0).normal(size=(12, 2)))
-    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--method", "greedy"]) == 0
-    path = out / "manifest.json"
-    manifest = json.loads(path.read_text("utf-8"))
-    cost = manifest["cost"]
-    manifest["notes"] |= {"proof": "trust me", "least": cost}
-    path.write_text(json.dumps(manifest), "utf-8")
-    assert main(["certify", str(out)]) == 0  # by its prices alone
-    assert Selection.load(out).certificate.gap > 0.01
-    capsys.readouterr()
-    assert main(["verify", str(out)]) == 1
-    assert "  no   no choice of 3 rows costs less" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -12,13 +12,11 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
 import uniproto
 from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto, UniprotoError
-from uniproto.cli import main
 from uniproto.runs.checkpoint import Checkpoint
 
 POINTS = np.random.default_rng(0).normal(size=(8, 3))
@@ -141,10 +139,6 @@ def test_a_target_that_does_not_fit(target: Any, said: list[str]) -> None:
 )  # fmt: skip
 def test_numbers_that_make_no_costs(source: Any, options: dict[str, Any], said: Any) -> None:
     _assert_says(_refusal(source, 1, **options), *said)
-
-
-def test_zero_vectors_are_fine_where_there_is_no_angle() -> None:
-    assert len(uniproto.select(_zero_row(4), 2, metric="euclidean").indices) == 2
 
 
 @pytest.mark.parametrize(
@@ -402,23 +396,6 @@ def test_paths_that_no_system_has(path: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e-9])
-def test_rows_that_are_all_alike_are_fine(value: float, dtype: type) -> None:
-    alike = np.full((7, 3), value, dtype)
-    assert uniproto.select(alike, 3, metric="euclidean").cost == pytest.approx(0, abs=1e-12)
-
-
-def test_sampling_with_the_smallest_error() -> None:
-    method = Greedy(sample=5e-324)
-    assert len(uniproto.select(POINTS, 2, method=method).indices) == 2
-
-
-def test_the_weakest_entropy() -> None:
-    method = Greedy(plan=Entropic(reg=5e-324, iterations=3))
-    assert len(uniproto.select(POINTS, 3, metric="dot", method=method).indices) == 3
-
-
 def test_sparse_rows_with_wide_indices() -> None:
     wide = sp.csr_array(POINTS)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
@@ -458,71 +435,6 @@ def test_a_saved_record_of_other_kinds(tmp_path: Path, field: str, value: Any) -
     (folder / "manifest.json").write_text(json.dumps({**record, field: value}))
     with pytest.raises(UniprotoError, match="It is damaged"):
         uniproto.Selection.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        *(("index", [3, 3]), ("index", [0, 8]), ("index", [-1, 0]), ("index", [None, 1])),
-        *(("gain", [math.nan, 1.0]), ("gain", ["a", "b"]), ("gain", [[1.0], [2.0]])),
-        *(("mass", [0.5, 0.25]), ("mass", [1.5, -0.5]), ("mass", [math.inf, 0.0])),
-    ],
-)
-def test_a_saved_table_that_does_not_add_up(tmp_path: Path, column: str, values: Any) -> None:
-    folder = uniproto.select(POINTS, 2, metric="l1").save(tmp_path / "out")
-    table = pq.read_table(folder / "selection.parquet")
-    place = table.column_names.index(column)
-    changed = table.set_column(place, column, pa.array(values))
-    pq.write_table(changed, folder / "selection.parquet")
-    with pytest.raises(UniprotoError, match="It is damaged"):
-        uniproto.Selection.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("data", lambda data: data * 2),
-        ("data", lambda data: -data),
-        ("data", lambda data: data > 0),
-        ("data", lambda data: np.full_like(data, np.nan)),
-        ("indices", lambda indices: indices.astype(complex)),
-        ("indptr", lambda indptr: np.zeros_like(indptr)),
-        ("shape", lambda shape: shape[:1]),
-    ],
-)
-def test_a_saved_plan_that_does_not_add_up(tmp_path: Path, name: str, change: Any) -> None:
-    folder = uniproto.select(POINTS, 2, metric="l1").save(tmp_path / "out")
-    with np.load(folder / "plan.npz") as archive:
-        arrays = dict(archive)
-    np.savez(folder / "plan.npz", **{**arrays, name: change(arrays[name])})
-    with pytest.raises(UniprotoError, match="It is damaged"):
-        uniproto.Selection.load(folder)
-
-
-def test_verify_looks_at_learned_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save(tmp_path / "pool.npy", POINTS)
-    out = tmp_path / "out"
-    command = ["select", str(tmp_path / "pool.npy"), "-k", "2", "--method", "kmedoids"]
-    assert main([*command, "-o", str(out), "--quiet"]) == 0
-    assert main(["verify", str(out)]) == 0
-    table = pq.read_table(out / "selection.parquet")
-    place = table.column_names.index("mass")
-    pq.write_table(table.set_column(place, "mass", pa.array([2.0, 0.5])), out / "selection.parquet")
-    record = json.loads((out / "manifest.json").read_text())
-    digest = hashlib.sha256((out / "selection.parquet").read_bytes()).hexdigest()
-    record["files"]["selection.parquet"] = digest  # as somebody who forges would write it
-    (out / "manifest.json").write_text(json.dumps(record))
-    assert main(["verify", str(out)]) == 2
-    assert "its prototype weights do not sum to 1" in capsys.readouterr().err
-
-
-def test_a_command_on_a_path_that_no_system_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["select", "a" * 5000, "-k", "2", "-o", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("uniproto: error: 'aaa")
 
 
 def test_a_checkpoint_with_a_digest_but_no_sense(tmp_path: Path) -> None:

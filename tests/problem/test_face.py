@@ -14,14 +14,11 @@ import pytest
 
 import uniproto
 from uniproto import (
-    RBF,
     Balanced,
     Columns,
     Compute,
-    Density,
     Groups,
     InvalidInputError,
-    Laplacian,
     Limits,
     Problem,
 )
@@ -174,22 +171,6 @@ def test_a_problem_everywhere() -> None:
     assert uniproto.path(problem, [4], method=GREEDY).rows[0]["cost"] == selection.cost
     compared = uniproto.compare(problem, 4, methods=[GREEDY], progress=False)
     assert compared.rows[0]["cost"] == selection.cost
-
-
-@pytest.mark.parametrize(("kind", "name"), [(RBF, "rbf"), (Laplacian, "laplacian")])
-def test_metrics_with_a_bandwidth(kind: Any, name: str) -> None:
-    rows = RNG.normal(size=(20, 3))
-    plain, auto = (Problem(rows, metric=metric).costs for metric in (name, kind()))
-    assert (plain.metric, plain.bandwidth) == (auto.metric, auto.bandwidth)
-    assert Problem(rows, metric=kind(2.5)).costs.bandwidth == 2.5
-
-
-def test_weights_from_density_and_columns_as_they_are() -> None:
-    weighted = Problem(NUMBERS, target_weights=Density(3, 1.0))
-    assert weighted.weights_origin == "density:q=3,alpha=1"
-    plain = Problem(NUMBERS, metric="l1", columns=False)
-    expected = np.abs(NUMBERS.iloc[0] - NUMBERS.iloc[1]).sum()
-    assert plain.costs.exact_block(np.array([0]), np.array([1]))[0, 0] == pytest.approx(expected)
 
 
 def test_more_seconds_are_for_methods_that_search() -> None:

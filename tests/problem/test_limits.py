@@ -116,14 +116,6 @@ def test_greedy_takes_the_cheapest_row_that_the_limits_leave(at_least):
     assert selection.cost == pytest.approx(best)
 
 
-def test_given_rows_count(pool, target, sources):
-    given_rows = np.flatnonzero(sources == "gsm")[:3]
-    selection = uniproto.select(
-        pool, K, target, limits=uniproto.Limits(sources, at_most={"gsm": 3}), include=given_rows
-    )
-    assert counts(selection, sources)["gsm"] == 3
-
-
 def test_limits_hold_beside_distinct(pool, target, sources):
     doubled, both = np.concatenate([pool, pool + 1e-6]), np.concatenate([sources, sources])
     selection = uniproto.select(

@@ -31,17 +31,6 @@ def test_other_names_of_metrics(name: str) -> None:
     assert uniproto.PrototypeSelector(4, metric=name).fit(X).selection_.metric == ours
 
 
-def test_the_names_asked_for() -> None:
-    assert {name: metric_name(name) for name in ("l2", "manhattan", "cityblock")} == {
-        "l2": "euclidean",
-        "manhattan": "l1",
-        "cityblock": "l1",
-    }
-    assert metric_name("inner_product") == "dot"
-    with pytest.raises(InvalidInputError, match="Did you mean 'l1'"):
-        metric_name("l3")
-
-
 @pytest.mark.parametrize("name", ["rows.npy", "parts/*.parquet", "parts"])
 def test_paths_as_text(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

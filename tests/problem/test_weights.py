@@ -89,11 +89,6 @@ def test_density_does_not_depend_on_order_or_scale(
     assert problem.target_weights.min() > 0
 
 
-def test_the_word_leads_to_the_type() -> None:
-    with pytest.raises(InvalidInputError, match=r"uniproto\.Density\(\)"):
-        weights_of("density")
-
-
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "l1"])
 def test_copies_get_a_little_weight_and_spoil_nothing(metric: str) -> None:
     rows = np.concatenate([np.repeat(Y[:1], 30, axis=0), Y[1:20]])
@@ -108,11 +103,6 @@ def test_copies_get_a_little_weight_and_spoil_nothing(metric: str) -> None:
     np.testing.assert_allclose(
         weights_of(Density(5, 2), few, metric), expected(few, metric, 5, 2), rtol=1e-3
     )
-
-
-def test_targets_that_are_all_the_same_count_equally() -> None:
-    found = weights_of(Density(5, 2), np.repeat(Y[:1], 30, axis=0))
-    np.testing.assert_allclose(found, 1 / 30)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -156,13 +146,6 @@ def test_balance_gives_every_class_the_same() -> None:
     np.testing.assert_array_equal(found, weights_of(uniproto.Balanced(mixed.tolist())))
 
 
-def test_labels_of_the_source_where_it_is_the_target() -> None:
-    labels = np.arange(70) % 3
-    same = Problem(X, target_weights=uniproto.Balanced(labels)).with_k(3)
-    assert same.target_weights is not None
-    np.testing.assert_allclose(np.bincount(labels, same.target_weights), 1 / 3)
-
-
 # That they reach the picks
 
 
@@ -181,25 +164,10 @@ def test_select_uses_them() -> None:
     assert selection.details.notes["target_weights"] == "density:q=5,alpha=2"
 
 
-def test_balance_lifts_a_rare_class() -> None:
-    source = np.concatenate([Y, Y + 0.01]).astype(np.float32)
-    chosen = {}
-    for name, weights in (("plain", None), ("balanced", uniproto.Balanced(LABELS))):
-        picks = uniproto.select(source, 10, Y, metric="euclidean", target_weights=weights).indices
-        chosen[name] = int((np.tile(LABELS, 2)[picks] == "rare").sum())
-    assert chosen["balanced"] > chosen["plain"]
-
-
 def test_groups_share_by_the_weights() -> None:
     labels = np.array(["a"] * 60 + ["b"] * 10)
     selection = uniproto.select(X, 8, groups=labels, target_weights=uniproto.Balanced(labels))
     assert (labels[selection.indices] == "b").sum() == 4
-
-
-def test_faiss_lists_leave_the_weights_exact() -> None:
-    pytest.importorskip("faiss")
-    approximate = weights_of(Density(), compute=uniproto.Compute(neighbours="faiss"))
-    np.testing.assert_array_equal(weights_of(Density()), approximate)
 
 
 def test_the_estimator() -> None:
@@ -235,11 +203,6 @@ def test_the_estimator() -> None:
 def test_refusals(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         uniproto.select(X, 3, Y, **given)
-
-
-def test_one_target_has_no_density() -> None:
-    with pytest.raises(InvalidInputError, match="below the number of targets, 1"):
-        uniproto.select(X, 1, Y[:1], target_weights=uniproto.Density())
 
 
 @pytest.mark.parametrize(

@@ -111,21 +111,6 @@ def test_contract_and_exact_cost(name, weighted, source, target, weights) -> Non
     assert selection.plan.multiply(costs).sum() == pytest.approx(selection.cost, rel=1e-9)
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "l1", "dot"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_contract_for_every_metric(metric, dtype, source) -> None:
-    selection = uniproto.select(source.astype(dtype), K, metric=metric)
-    assert_contract(selection, K, (M, M), np.full(M, 1 / M))
-    assert selection.metric == metric
-    x = source.astype(dtype).astype(np.float64)
-    if metric == "dot":
-        costs = (x @ x.T).max() - x @ x.T
-    else:
-        costs = cdist(x, x, {"l1": "cityblock"}.get(metric, metric))
-    expected = lp_cost(costs[selection.indices], np.full(K, 1 / K), np.full(M, 1 / M))
-    assert selection.cost == pytest.approx(expected, rel=1e-5 if dtype is np.float32 else 1e-7)
-
-
 def test_gains_are_beta_minus_fill_costs(source, target) -> None:
     costs = cdist(source, target)
     selection = uniproto.select(costs, K, metric="precomputed", method=Greedy())
@@ -147,12 +132,6 @@ def test_gains_with_exact_gains_add_up_to_the_cost(source, target) -> None:
     assert (np.diff(selection.details.gains) <= 1e-12).all()  # submodular: gains never rise
 
 
-@pytest.mark.parametrize("name", ["extend", "resolve", "exact gains"])
-def test_gains_never_rise(name, source, target) -> None:
-    gains = uniproto.select(source, 12, target, method=METHODS[name]).details.gains
-    assert (np.diff(gains) <= 1e-12).all()
-
-
 def test_weights_are_relative(source, target, weights) -> None:
     plain = uniproto.select(source, K, target, target_weights=weights)
     for scale in (1e-300, 1e300, 3):
@@ -167,12 +146,6 @@ def test_a_weight_counts_as_repeated_target_rows(source, target) -> None:
     repeated = uniproto.select(source, K, np.repeat(target, times, axis=0))
     assert weighted.indices.tolist() == repeated.indices.tolist()
     assert weighted.cost == pytest.approx(repeated.cost, rel=1e-9)
-
-
-def test_everything_chosen_for_itself_costs_nothing(source) -> None:
-    selection = uniproto.select(source, M, metric="l1")
-    assert sorted(selection.indices) == list(range(M))
-    assert selection.cost == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["extend", "resolve", "exact gains"])
@@ -276,25 +249,6 @@ def test_groups_get_their_budgets_and_choose_on_their_own(
         assert selection.group_costs[label] == pytest.approx(alone.cost, rel=1e-9)
 
 
-def test_group_shares_are_shares_of_target_weight(source, target, groups, target_groups) -> None:
-    weights = np.select(
-        [target_groups == "ant", target_groups == "bee"], [1 / 20, 1 / 10], default=2 / 10
-    )
-    selection = uniproto.select(
-        source,
-        8,
-        target,
-        groups=uniproto.Groups(groups, target=target_groups),
-        target_weights=weights,
-    )
-    assert counts(selection, groups) == {"ant": 2, "bee": 2, "cat": 4}
-    assert_contract(selection, 8, (M, N), weights / weights.sum())
-    inside = [row for row in selection.indices if groups[row] == "cat"]
-    rows, columns = np.flatnonzero(groups == "cat"), np.flatnonzero(target_groups == "cat")
-    alone = uniproto.select(source[rows], 4, target[columns], target_weights=weights[columns])
-    assert inside == rows[alone.indices].tolist()
-
-
 def test_groups_of_one_set_serve_as_target_groups_too(source, groups) -> None:
     selection = uniproto.select(source, 13, groups=groups)
     # 12, 9 and 5 of 26 rows: floors 6, 4 and 2, the remainder to the smallest group.
@@ -330,11 +284,6 @@ def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_grou
         uniproto.Random().pick(problem, Progress(False))
 
 
-def test_no_budget_exceeds_its_group(source, groups) -> None:
-    selection = uniproto.select(source, 24, groups=uniproto.Groups(groups, budgets="balanced"))
-    assert counts(selection, groups) == {"ant": 10, "bee": 9, "cat": 5}
-
-
 def test_source_groups_the_target_lacks_are_never_chosen(
     source, target, groups, target_groups
 ) -> None:
@@ -368,13 +317,6 @@ def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) 
         np.testing.assert_allclose(selection.weights[inside], alone.weights * share)
 
 
-def test_every_group_keeps_its_notes(source, groups) -> None:
-    selection = uniproto.select(source, 6, groups=groups, method="protodash", metric="cosine")
-    for label in ("ant", "bee", "cat"):
-        alone = uniproto.select(source[groups == label], 1, method="protodash", metric="cosine")
-        assert selection.details.notes[label] == pytest.approx(alone.details.notes)
-
-
 def test_groups_may_have_the_names_of_notes(source, groups, tmp_path) -> None:
     """Notes of a group lie under its label, beside those of the whole selection."""
     named = np.array(["search", "interrupted", "resumed_from_pick"])
@@ -390,26 +332,6 @@ def test_groups_may_have_the_names_of_notes(source, groups, tmp_path) -> None:
     assert main([*command, "--groups", "group", "-o", str(tmp_path / "two"), "--quiet"]) == 0
 
 
-def test_without_groups_there_are_no_group_costs(source) -> None:
-    assert uniproto.select(source, K).group_costs == {}
-
-
-def test_labels_may_be_numbers(source, target, target_groups, groups) -> None:
-    numbers = {"ant": 7, "bee": 3, "cat": 5}
-    selection = uniproto.select(
-        source,
-        9,
-        target,
-        groups=uniproto.Groups(
-            [numbers[label] for label in groups],
-            target=[numbers[label] for label in target_groups],
-            budgets={7: 2, 3: 3, 5: 4},
-        ),
-    )
-    assert counts(selection, groups) == {"ant": 2, "bee": 3, "cat": 4}
-    assert set(selection.group_costs) == {3, 5, 7}
-
-
 # --- Given and excluded rows ----------------------------------------------------------------------
 
 
@@ -418,14 +340,6 @@ def test_given_rows_come_first_in_their_order(name, source, target) -> None:
     selection = uniproto.select(source, K, target, method=METHODS[name], include=[17, 3, 11])
     assert selection.indices[:3].tolist() == [17, 3, 11]
     assert_contract(selection, K, (M, N), np.full(N, 1 / N))
-
-
-def test_given_rows_may_be_a_mask(source, target) -> None:
-    mask = np.zeros(M, bool)
-    mask[[3, 17]] = True
-    selection = uniproto.select(source, K, target, include=mask, exclude=~mask & (np.arange(M) < 9))
-    assert selection.indices[:2].tolist() == [3, 17]
-    assert (selection.indices[2:] >= 9).all()
 
 
 def test_given_rows_count_in_their_groups_budget(source, target, groups, target_groups) -> None:
@@ -464,14 +378,6 @@ def test_excluded_rows_are_never_chosen_and_remain_targets(name, source) -> None
     assert not set(favourites.tolist()) & set(selection.indices.tolist())
     assert selection.plan.shape == (K, M)
     np.testing.assert_allclose(selection.plan.sum(axis=0)[favourites], 1 / M, rtol=1e-9)
-
-
-def test_excluded_rows_do_not_count_in_a_groups_size(source, groups) -> None:
-    cats = np.flatnonzero(groups == "cat")
-    selection = uniproto.select(
-        source, 9, groups=uniproto.Groups(groups, budgets="balanced"), exclude=cats[:4]
-    )
-    assert counts(selection, groups) == {"ant": 4, "bee": 4, "cat": 1}
 
 
 # --- Distinct prototypes --------------------------------------------------------------------------
@@ -522,12 +428,6 @@ def test_near_duplicates_in_different_groups_are_not_both_chosen(name, copies) -
         copies, 8, metric="euclidean", method=METHODS[name], min_distance=0.01, groups=labels
     )
     assert sorted(selection.indices // 5) == list(range(8))
-
-
-def test_near_duplicates_across_groups_can_make_it_impossible(copies) -> None:
-    labels = np.arange(40) % 2
-    with pytest.raises(InfeasibleError, match="'min_distance'"):
-        uniproto.select(copies, 10, metric="euclidean", min_distance=0.01, groups=labels)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -639,14 +539,6 @@ def test_summary_is_for_people(source, groups) -> None:
     assert "prepare" in text
 
 
-def test_options_are_on_record(source) -> None:
-    method = Greedy(plan="resolve", sample=0.2)
-    selection = uniproto.select(source, K, method=method, seed=9)
-    assert selection.method == "greedy"
-    assert selection.details.options == {"plan": "resolve", "gains": "approx", "sample": 0.2}
-    assert selection.details.seed == 9
-
-
 # --- Kinds of input -------------------------------------------------------------------------------
 
 
@@ -705,20 +597,6 @@ def test_a_tensor_that_wants_gradients(source) -> None:
         uniproto.select(tensor, K).indices.tolist() == uniproto.select(source, K).indices.tolist()
     )
     assert tensor.requires_grad
-
-
-def test_single_precision_is_kept(source) -> None:
-    selection = uniproto.select(source.astype(np.float32), K)
-    assert selection._problem.costs.dtype == np.float32
-    assert uniproto.select(source, K)._problem.costs.dtype == np.float64
-
-
-def test_whole_numbers_and_booleans_are_numbers(rng) -> None:
-    whole = rng.integers(1, 50, (M, WIDTH))
-    expected = uniproto.select(whole.astype(float), K, metric="l1").indices.tolist()
-    for kind in (np.int64, np.int32, np.uint8):
-        assert uniproto.select(whole.astype(kind), K, metric="l1").indices.tolist() == expected
-    assert len(uniproto.select(whole > 25, K, metric="l1").indices) == K
 
 
 def test_read_only_arrays_are_fine_and_inputs_are_left_alone(source, target, weights) -> None:

@@ -12,9 +12,6 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import uniproto
 from uniproto.errors import InvalidInputError, OutputError
@@ -170,14 +167,6 @@ def test_a_selection_from_python_is_saved_with_its_rows(tmp_path: Path) -> None:
         uniproto.Selection.load(tmp_path / "array").nearest(X)
 
 
-def test_a_loaded_selection_knows_who_represents_each_target(tmp_path: Path) -> None:
-    sel = uniproto.select(FRAME, 5)
-    sel.save(tmp_path / "out")
-    again = uniproto.Selection.load(tmp_path / "out")
-    np.testing.assert_array_equal(again.assign().prototype, sel.assign().prototype)
-    np.testing.assert_array_equal(again.nearest(FRAME).prototype, sel.nearest(FRAME).prototype)
-
-
 def test_a_card_for_notebooks() -> None:
     nasty = FRAME.assign(name=[f"<script>{row}</script>" for row in range(90)])
     card = uniproto.select(nasty, 5)._repr_html_()
@@ -214,25 +203,17 @@ def test_labels_of_the_nearest_prototype() -> None:
     assert not hasattr(selector.fit(X), "labels_")
 
 
-def test_in_a_pipeline_and_a_grid_search() -> None:
-    labels = (X[:, 0] > 0).astype(int)
-    steps = make_pipeline(StandardScaler(), uniproto.PrototypeSelector())
-    search = GridSearchCV(steps, {"prototypeselector__n_prototypes": [2, 20]}, cv=3)
-    search.fit(X, labels)
-    assert search.best_params_ == {"prototypeselector__n_prototypes": 20}
-    assert search.score(X, labels) == np.mean(search.predict(X) == labels)
-
-
-def test_new_rows_go_to_the_nearest_and_targets_may_too() -> None:
-    found = SELECTION.nearest(X)
-    apart = np.stack([SELECTION.nearest(X).distance, SELECTION.assign().distance])
-    assert (apart[0] <= apart[1] + 1e-12).all()  # equal shares send some targets further
-    assert found.prototype[SELECTION.indices].tolist() == list(range(7))
-
-
 def test_details_say_how_the_rows_were_found() -> None:
     details = SELECTION.details
     with pytest.raises(AttributeError, match=r"is now selection\.details\.notes"):
         SELECTION.notes  # type: ignore[attr-defined]  # noqa: B018
     assert details.timings["pick"] > 0
     assert len(details.gains) == 7
+
+
+def test_what_completion_offers() -> None:
+    shown = {"indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign"}
+    shown |= {"nearest", "to_frame", "to_csv", "summary", "report", "save", "load", "certify"}
+    shown.add("improve")
+    assert set(dir(SELECTION)) == shown
+    assert all(hasattr(SELECTION, name) for name in shown)
