@@ -263,15 +263,6 @@ def test_a_skipped_row_is_never_chosen(run: Run) -> None:
     assert "  no   the plan gives every chosen row" in out
 
 
-def test_a_result_is_verified_without_the_cache(run: Run) -> None:
-    """The same batches on the same machine give the same vectors, to the last bit."""
-    options = ["--text", "text", "--on-error", "skip", "-k", K, "-o", "out", "--certify"]
-    assert run("select", "t.csv", *options)[0] == 0
-    shutil.rmtree("cache")
-    status, out, err = run("verify", "out")
-    assert status == 0, out + err
-
-
 def test_a_result_is_verified_with_vectors_of_other_batches(run: Run) -> None:
     """They differ in the last digits, which is no reason to say no."""
     options = ["--text", "text", "--on-error", "skip"]
@@ -385,30 +376,6 @@ def test_a_record_does_not_choose_the_cache(run: Run) -> None:
     _change_manifest(lambda m: m["arguments"].update(cache="planted"))
     assert run("verify", "out")[0] == 0
     assert not Path("planted").exists()
-
-
-@pytest.mark.parametrize("path", ["/dev/zero", "pipe.npy", "link.npy"])
-def test_a_record_that_names_no_regular_file(run: Run, path: str) -> None:
-    np.save("pool.npy", np.random.default_rng(0).normal(size=(20, 3)))
-    assert run("select", "pool.npy", "-k", 3, "-o", "out")[0] == 0
-    os.mkfifo("pipe.npy")
-    Path("link.npy").symlink_to("/dev/zero")
-    _change_manifest(lambda m: m["inputs"]["source"].update(path=path))
-    for command in ("verify", "report", "certify"):
-        status, _, err = run(command, "out")
-        assert status == 2
-        assert "must be a regular file, not a pipe or a device" in err
-
-
-def test_a_target_is_embedded_too(run: Run) -> None:
-    pq.write_table(pa.table({"text": ["a storm", "", "shares"]}), "wanted.parquet")
-    status, _, err = run(
-        "select", "t.parquet", "--target", "wanted.parquet", "--text", "text", "--on-error", "skip",
-        "-k", 2, "-o", "out",
-    )  # fmt: skip
-    assert (status, err) == (0, "")
-    assert uniproto.Selection.load("out").plan.shape == (2, 3)
-    assert run("verify", "out")[0] == 0
 
 
 @pytest.mark.parametrize(

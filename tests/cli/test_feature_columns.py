@@ -154,14 +154,6 @@ def test_a_saved_result_asks_the_same_question(way: str, run: Run) -> None:
     assert recorded()["arguments"][options[0].removeprefix("--")] == said
 
 
-def test_other_columns_are_another_question(run: Run) -> None:
-    assert run("select", "pool.csv", "-k", K, "--features", "age,income", "-o", "out")[0] == 0
-    manifest = recorded()
-    manifest["arguments"]["features"] = ["income,age"]
-    Path("out/manifest.json").write_text(json.dumps(manifest))
-    assert run("verify", "out")[0] == 1
-
-
 def test_records_that_know_neither(run: Run) -> None:
     numbers = TABLE[["age", "income"]]
     numbers.to_csv("numbers.csv", index=False)
@@ -208,12 +200,3 @@ def test_what_makes_no_sense_is_refused(line: str, run: Run) -> None:
     for words in REFUSED[line].split(" * "):
         assert words in err
     assert not Path("out/manifest.json").exists()
-
-
-@pytest.mark.parametrize("command", ["select", "compare", "path"])
-def test_help_shows_them(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([command, "--help"])
-    out = capsys.readouterr().out
-    assert "--features A,B,C" in out
-    assert "--ignore A,B" in out

@@ -14,7 +14,7 @@ import uniproto
 from uniproto.cli import main
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import is_pattern, names_inside, parquet_files
-from uniproto.data.tables import content_digest, read_input
+from uniproto.data.tables import read_input
 
 
 @pytest.fixture
@@ -32,17 +32,6 @@ def folder(vectors: np.ndarray, tmp_path: Path) -> Path:
         table = pa.table({"id": [f"row {row}" for row in rows], "vector": list(vectors[rows])})
         pq.write_table(table, place / f"part-{part}.parquet")
     return place
-
-
-def test_rows_are_numbered_across_sorted_files(vectors: np.ndarray, folder: Path) -> None:
-    data = read_input(folder / "*.parquet", "vector", ["id"])
-    np.testing.assert_array_equal(data.features, vectors)
-    assert data.column("id", "--id")[59] == "row 59"
-
-
-def test_a_pattern_of_all_files_has_the_digest_of_their_folder(folder: Path) -> None:
-    assert content_digest(folder / "*.parquet") == content_digest(folder)
-    assert content_digest(folder / "part-[01].parquet") != content_digest(folder)
 
 
 def test_patterns_of_folders(folder: Path, tmp_path: Path) -> None:
@@ -66,12 +55,6 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(tmp_path: Path) -> 
 def test_a_pattern_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(uniproto.InputFileError, match=r"there are no \.parquet files"):
         read_input(tmp_path / "*.parquet")
-
-
-def test_a_broken_file_is_named(folder: Path) -> None:
-    (folder / "part-1.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(uniproto.InputFileError, match=r"part-1\.parquet could not be read"):
-        read_input(folder / "*.parquet", "vector")
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

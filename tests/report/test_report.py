@@ -29,7 +29,6 @@ from uniproto.cli import main
 from uniproto.errors import InvalidInputError, MissingExtraError, OutputError
 from uniproto.features.pictures import UnreadableError
 from uniproto.problem.problem import Problem
-from uniproto.report import report_selection
 from uniproto.report.charts import save_curves
 from uniproto.report.content import Content
 from uniproto.report.examples import Examples, examples
@@ -166,14 +165,6 @@ def test_costs_of_any_size_can_be_told(scale: float) -> None:
     assert domain[0] <= selection.certificate.lower_bound  # type: ignore[union-attr]
 
 
-def test_a_loose_bound_is_called_one() -> None:
-    selection = uniproto.select(X, 6, certify=True)
-    assert selection.certificate is not None
-    selection.certificate = replace(selection.certificate, lower_bound=selection.cost / 10)
-    words = content_of(selection).verdict.tiles[1].words
-    assert words.endswith("a loose bound, which says little")
-
-
 def test_without_certificate_the_page_says_how_to_get_one() -> None:
     content = content_of(uniproto.select(X, 4, method=uniproto.Greedy()))
     assert content.lower_bound is None
@@ -181,23 +172,11 @@ def test_without_certificate_the_page_says_how_to_get_one() -> None:
     assert "No lower bound is known: &#39;selection.certify()&#39; proves one." in render(content)
 
 
-def test_a_result_of_the_command_is_certified_by_the_command(run: Run) -> None:
-    np.save("pool.npy", X)
-    assert run("select", "pool.npy", "-k", 4, "--method", "greedy", "-o", "out")[0] == 0
-    assert run("report", "out", "--random", 0)[0] == 0
-    assert Path("out/report.html").read_text("utf-8").count("uniproto certify OUT&#39;") == 3
-
-
 def test_a_proven_optimum_is_said_to_be_one() -> None:
     content = content_of(uniproto.select(X[:12], 2, exclude=[0]))
     tile = next(tile for tile in content.verdict.tiles if tile.name == "Best possible")
     assert "costs less: each of 55 sets of rows" in tile.words
     assert "costs less (proven)" in render(content)
-
-
-def test_conditions_are_named_beside_the_bound() -> None:
-    content = content_of(uniproto.select(X, 4, exclude=[0], certify=True))
-    assert "no choice of 4 under the same conditions" in content.verdict.sentence
 
 
 def test_the_worst_covered_targets() -> None:
@@ -256,12 +235,6 @@ def test_many_classes_are_put_together() -> None:
     assert sum(share.targets for share in coverage.shares) == 900
     assert sum(share.prototypes for share in coverage.shares) == 3
     render(content)
-
-
-def test_labels_that_look_alike_once_cut() -> None:
-    labels = ["z" * 500 + str(row % 3) for row in range(40)]
-    names = content_of(uniproto.select(X, 3), labels=labels).coverage[0].names
-    assert len(set(names)) == 3
 
 
 # The map
@@ -552,12 +525,6 @@ def pixels_of(uri: str) -> np.ndarray:
     return lines.reshape(height, -1)[:, 1:].reshape(height, width, -1)
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (5, 9, 1)])
-def test_arrays_as_pictures(shape: tuple[int, ...]) -> None:
-    values = RNG.integers(0, 256, shape).astype(np.uint8)
-    np.testing.assert_array_equal(pixels_of(data_uri(values, 64)), values.reshape(*shape[:2], -1))
-
-
 def test_our_png_is_a_png() -> None:
     image = pytest.importorskip("PIL.Image")
     for channels in (1, 3, 4):
@@ -621,15 +588,6 @@ def test_broken_pictures_are_named() -> None:
 def test_addresses_are_never_fetched() -> None:
     with pytest.raises(UnreadableError, match="nothing is fetched"):
         data_uri("https://example.invalid/a.png", 64)
-
-
-def test_a_picture_that_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    image = pytest.importorskip("PIL.Image")
-    file = io.BytesIO()
-    image.new("1", (500, 500)).save(file, "PNG")
-    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(UnreadableError):
-        data_uri(file.getvalue(), 64)
 
 
 def test_senseless_arguments() -> None:
@@ -895,24 +853,6 @@ def test_opening_the_page(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     uniproto.select(X, 4).save("out")
     assert run("report", "out", "--open")[0] == 0
     assert opened == [Path("out/report.html").resolve().as_uri()]
-
-
-@pytest.mark.slow
-def test_the_demo_ends_with_a_page(run: Run) -> None:
-    status, out, _ = run("demo", "-k", 10, "-o", "demo", "--quiet")
-    assert status == 0
-    assert Path("demo/report.html").resolve().as_uri() in out
-    assert len(data_of("demo/report.html")["pictures"]) == 1797
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["report", "--help"])
-    out = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "uniproto report out --labels class --text review" in out
-    assert max(map(len, out.splitlines())) <= 100
-    assert report_selection.__doc__
 
 
 @pytest.mark.parametrize("search", ["thorough", "multilevel"])

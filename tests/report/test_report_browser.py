@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,9 +135,7 @@ def lit(one: Visit) -> list[int]:
     return sorted(data["items"]["row"][place] for place in rows)
 
 
-@pytest.mark.parametrize(
-    "name", ["rows", *(pytest.param(name, marks=pytest.mark.slow) for name in ("text", "images"))]
-)
+@pytest.mark.parametrize("name", ["rows", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_click_on_the_map_lights_up_what_the_plan_says(
     name: str, visit: Any, selection: Any, tmp_path: Path
 ) -> None:
@@ -254,7 +251,7 @@ def test_pictures_charts_and_their_words(visit: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text", "images", "rows"])
+@pytest.mark.parametrize("name", ["text", "images"])
 def test_a_phone_in_the_dark(name: str, visit: Any) -> None:
     one = visit(
         name,
@@ -322,48 +319,6 @@ def test_names_that_every_object_has(chromium: Any, tmp_path: Path) -> None:
     one.page.select_option(".filter", index=1)
     assert 0 < len(one.visible()) < 12
     one.close()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("UNIPROTO_SCREENSHOTS" not in os.environ, reason="nobody wants to look at them")
-def test_screenshots_for_the_eye(visit: Any) -> None:
-    """Kept where UNIPROTO_SCREENSHOTS names a folder: somebody should look at them."""
-    folder = Path(os.environ["UNIPROTO_SCREENSHOTS"])
-    for name in ("text", "images", "rows"):
-        one = visit(name)
-        one.page.click("#p2")
-        one.page.wait_for_timeout(200)
-        one.page.screenshot(path=folder / f"report-{name}.png", full_page=True)
-        assert (folder / f"report-{name}.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_every_picture_is_there_when_the_page_is_printed(visit: Any) -> None:
-    one = visit("images", viewport={"width": 600, "height": 300})
-    missing = "document.querySelectorAll('img[data-picture]:not([src])').length"
-    assert one.page.evaluate(missing) > 0  # those far below are not loaded yet
-    one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert one.page.evaluate(missing) == 0
-
-
-@pytest.mark.slow
-def test_the_panel_beside_the_map_is_as_high_as_the_map(visit: Any) -> None:
-    one = visit("text")
-    height = "place => document.querySelector(place).getBoundingClientRect().height"
-    for _ in range(2):
-        panel = one.page.evaluate(height, "#detail")
-        assert panel == pytest.approx(one.page.evaluate(height, "#map figure"), abs=1)
-        one.page.click("#cards .card")  # now it has something to hold
-
-
-@pytest.mark.slow
-def test_names_in_tables_stay_readable_on_a_phone(visit: Any) -> None:
-    one = visit("text", viewport={"width": 375, "height": 800})
-    one.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    widths = one.page.eval_on_selector_all(
-        "tbody th", "cells => cells.map(cell => cell.getBoundingClientRect().width)"
-    )
-    assert min(widths) > 60  # and not a letter to a line
 
 
 # Thousands of rows: page by page, and where they come from
@@ -442,15 +397,6 @@ def test_a_table_with_every_column_in_pages(visit: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_panel_is_never_empty_and_there_is_one_legend(visit: Any) -> None:
-    one = visit("table")
-    assert one.text("#detail .rank") == "1"
-    assert one.page.locator("#legend .shape").count() == 3
-    one.page.keyboard.press("Escape")
-    assert one.text("#detail .rank") == "1"
-
-
-@pytest.mark.slow
 def test_distributions_and_what_is_unusual(visit: Any, pages: dict[str, Path]) -> None:
     one = visit("table").page
     names = one.locator("#columns figure strong").all_inner_texts()
@@ -491,13 +437,6 @@ def test_years_have_no_thousands() -> None:
     assert names_of([2007, 2008, 2009] * 5) == ["2007", "2008", "2009"]
     assert names_of(list(range(1900, 2000)))[0].startswith("1900 – 19")
     assert names_of([1000, 5000, 9000] * 5)[0].startswith("1,000 – ")
-
-
-def test_the_ends_are_those_of_the_values() -> None:
-    values = np.random.default_rng(0).normal(size=2000).round(3)
-    names = names_of(values)
-    assert names[0].startswith(f"{values.min():.3g}"[:4])
-    assert names[-1].split(" – ")[1].startswith(f"{values.max():.3g}"[:3])
 
 
 def test_few_whole_numbers_have_a_bar_each() -> None:

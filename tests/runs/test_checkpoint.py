@@ -201,18 +201,8 @@ def test_full_disk_keeps_the_last_checkpoint(
 
 def test_another_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool, out = tmp_path / "pool.npy", tmp_path / "out"
-    command = [
-        "select",
-        str(pool),
-        "-k",
-        "5",
-        "--checkpoint",
-        "--method",
-        "greedy",
-        "-o",
-        str(out),
-        "--quiet",
-    ]
+    command = ["select", str(pool), "-k", "5", "--checkpoint", "--method", "greedy", "--quiet"]
+    command += ["-o", str(out)]
     np.save(pool, np.random.default_rng(0).normal(size=(50, 3)))
     path = out / ".uniproto" / "checkpoint.npz"
     path.parent.mkdir(parents=True)
@@ -237,20 +227,20 @@ def test_killed_process_goes_on(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
     pool = tmp_path / "pool.parquet"
     pq.write_table(pa.table({"vector": list(vectors)}), pool)
-    command = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "750", "--quiet"]
-    command += ["--method", "greedy"]
-    subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
+    command = ["select", str(pool), "-k", "750", "--quiet", "--method", "greedy"]
+    assert main([*command, "-o", str(tmp_path / "whole")]) == 0
     out = tmp_path / "out"
     checkpoint = out / ".uniproto" / "checkpoint.npz"
     for _ in range(20):  # kill as soon as there is something to go on from
-        process = subprocess.Popen([*command, "--checkpoint", "-o", str(out)])
+        program = [sys.executable, "-m", "uniproto", *command]
+        process = subprocess.Popen([*program, "--checkpoint", "-o", str(out)])
         while process.poll() is None and not checkpoint.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         if process.returncode == -signal.SIGKILL:
             break
-    subprocess.run([*command, "--checkpoint", "-o", str(out)], check=True)
+    assert main([*command, "--checkpoint", "-o", str(out)]) == 0
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["resumed_from_pick"] > 0
     whole, resumed = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -139,11 +138,6 @@ def test_a_folder_that_another_writer_removes_in_between_is_made_again(
         uniproto.select(X, 4).save(tmp_path / "other")
 
 
-def test_a_new_folder_holds_the_result_alone(tmp_path: Path) -> None:
-    folder = uniproto.select(X, 4).save(tmp_path / "deep" / "result")
-    assert {path.name for path in folder.iterdir()} == FILES
-
-
 def test_a_plan_of_another_selection_is_noticed(tmp_path: Path) -> None:
     one, other = selections(tmp_path, 4, 5)
     (one / "plan.npz").write_bytes((other / "plan.npz").read_bytes())
@@ -164,11 +158,6 @@ def plant(folder: Path, note: object, files: dict[str, str] | None = None) -> No
         (stage / name).write_text(content)
     text = note if isinstance(note, str) else json.dumps(note)
     (folder / PRIVATE / "publish.json").write_text(text)
-
-
-def record_of(**files: str) -> str:
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
-    return json.dumps({"uniproto": "0.1.0", "format": 1, "files": digests})
 
 
 def visible(folder: Path) -> dict[str, bytes]:
@@ -197,45 +186,6 @@ def test_forged_moves_are_refused(tmp_path: Path, note: str) -> None:
     with pytest.raises(InputFileError, match="where the files of a result lie"):
         uniproto.select(X, 3).save(folder)
     assert visible(folder) == before
-
-
-PLANTED: dict[str, dict[str, str]] = {
-    "no record": {"notes.txt": "theirs", "plan.npz": "theirs"},
-    "a record of other files": {"notes.txt": "theirs", "manifest.json": record_of(other="x")},
-    "the user's file": {
-        "notes.txt": "theirs",
-        "manifest.json": record_of(**{"notes.txt": "theirs"}),
-    },
-    "another digest": {"plan.npz": "theirs", "manifest.json": record_of(**{"plan.npz": "x"})},
-    "no record of ours": {"plan.npz": "theirs", "manifest.json": '{"files": {"plan.npz": "0"}}'},
-}
-
-
-@pytest.mark.parametrize("command", ["verify", "report", "certify", "select"])
-@pytest.mark.parametrize("kind", PLANTED)
-def test_planted_moves_cost_nobody_a_file(
-    tmp_path: Path, pool: Path, command: str, kind: str
-) -> None:
-    """`verify`, `report` and `certify` once removed and replaced whatever the note named."""
-    out = tmp_path / "out"
-    assert main(["select", str(pool), "-k", "3", "-o", str(out), "--quiet"]) == 0
-    (out / "notes.txt").write_text("mine")
-    (out / "report.html").write_text("mine, too")
-    before = visible(out)
-    note = {"stage": STAGE, "record": "manifest.json", "pages": ["notes.txt", "report.html"]}
-    plant(out, note, PLANTED[kind])
-    words = {"select": [str(pool), "-k", "3", "-o", str(out)], "verify": [str(out)]}
-    page = ["-o", str(tmp_path / "page.html"), "--random", "0"] if command == "report" else []
-    status = main([command, *words.get(command, [str(out)]), *page])
-    after = visible(out)
-    theirs = ("notes.txt", "report.html")
-    assert {name: after[name] for name in theirs} == {name: before[name] for name in theirs}
-    if command in ("verify", "report") or status != 0:
-        assert after == before
-    else:
-        assert uniproto.Selection.load(out).k == 3
-    if command == "verify":
-        assert (out / PRIVATE / "publish.json").exists()  # it writes nothing at all
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, old: Path, new: Path, moves: int) -> None:
@@ -571,15 +521,6 @@ def test_a_refused_publication_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_a_new_set_does_not_have_go(tmp_path: Path) -> None:
-    for names in (("a", "b"), ("b", "c")):
-        with publishing(tmp_path, "record.json") as stage:
-            for name in names:
-                (stage / name).write_text(name)
-            write_record(stage, "record.json", {"what": "a test"})
-    assert {path.name for path in tmp_path.iterdir()} == {"b", "c", "record.json"}
-
-
 @pytest.mark.slow
 def test_terminated_as_interrupted(tmp_path: Path) -> None:
     """SIGTERM, as batch systems send it, keeps the picks and says so."""
@@ -599,11 +540,3 @@ def test_terminated_as_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 143
     assert said == "uniproto: terminated; the same command goes on from what was done.\n"
     assert checkpoint.exists()
-
-
-def test_a_folder_that_can_only_be_read_is_read(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    (folder,) = selections(tmp_path, 4)
-    folder.chmod(0o500)
-    assert uniproto.Selection.load(folder).k == 4

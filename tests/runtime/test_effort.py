@@ -25,11 +25,6 @@ def test_groups_share_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [group.problem.effort for group in problem.groups] == [0.25, 0.25]
 
 
-@pytest.mark.usual_effort
-def test_the_usual_effort_is_one() -> None:
-    assert effort() == 1.0
-
-
 @pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "much"])
 def test_other_values_are_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIPROTO_EFFORT", given)

@@ -17,7 +17,6 @@ import pytest
 from uniproto.features.embedded import ReadItem, embed
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import CpuLists
-from uniproto.geometry.lists import lists_of
 from uniproto.problem.problem import Problem
 from uniproto.runtime import progress
 from uniproto.runtime.progress import Progress, unseen
@@ -169,12 +168,6 @@ class Counted(Progress):
     def stage(self, name: str, total: int) -> Any:
         self.stages.append((name, total))
         return nullcontext(lambda steps, note="": self.told.append(steps))
-
-
-def test_lists_are_told_of_once() -> None:
-    bars = Counted()
-    lists_of(CpuLists(), _costs(500, 900), np.arange(500), 4, 2**20, bars)
-    assert sum(bars.told) == pytest.approx(500)
 
 
 class Model:

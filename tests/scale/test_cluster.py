@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.runtime.threads import one_thread
 from uniproto.scale.cluster import Cluster, ClusterError
 from uniproto.scale.shards import digest_of, files_of
 
@@ -45,17 +43,6 @@ def test_addresses_that_make_no_sense_are_refused() -> None:
         Cluster(num_cpus=0)
 
 
-def test_no_running_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
-
-    def nobody(**_: object) -> None:
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.setattr("ray.init", nobody)
-    with pytest.raises(ClusterError, match=r"'auto' instead, which does not answer.*ray start"):
-        Cluster(address="auto").__enter__()
-
-
 @pytest.mark.parametrize(
     "option",
     [
@@ -71,21 +58,6 @@ def test_what_ray_does_not_offer_is_refused(
     command = ["select", pool, "-k", "3", "--column", "vector", "--engine", "ray", *option]
     assert main([*command, "-o", str(tmp_path / "out")]) == 2
     assert option[0] in capsys.readouterr().err
-
-
-def test_importing_it_loads_no_ray() -> None:
-    code = "import sys, uniproto.scale; assert 'ray' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
-
-
-def test_one_thread_keeps_work_on_its_thread() -> None:
-    import threading
-
-    from uniproto.runtime.threads import parallel_map
-
-    with one_thread():
-        found = set(parallel_map(lambda _: threading.get_ident(), range(4)))
-    assert found == {threading.get_ident()}
 
 
 def test_addresses_of_stores_list_as_the_file_system_does(pool: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.data.tables import read_input
+from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -99,24 +99,6 @@ def test_features_by_name(
     assert f"{options[0]} must be one of " in capsys.readouterr().err
 
 
-def test_seconds_of_the_certificate_reach_the_cluster(
-    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import uniproto.scale.rounds
-
-    limits = []
-    search = uniproto.scale.rounds.certify_shards
-
-    def listened(asked: Any, *rest: Any) -> Any:
-        limits.append(asked.time_limit)
-        return search(asked, *rest)
-
-    monkeypatch.setattr(uniproto.scale.rounds, "certify_shards", listened)
-    for place, words in enumerate((["--certify", "--time-limit", "9"], ["--certify"])):
-        assert main(command(pool, tmp_path / str(place), *words, "--quiet")) == 0
-    assert limits == [9.0, None]
-
-
 def test_a_sample_of_the_pool_itself_is_verified(pool: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ("--target-sample", "100", "--seed", "7", "--exclude", "3,200", "--certify")
@@ -126,27 +108,6 @@ def test_a_sample_of_the_pool_itself_is_verified(pool: str, tmp_path: Path) -> N
     assert manifest["shape"] == [240, 100]
     assert main(["verify", str(out)]) == 0
     assert main(["report", str(out), "--quiet"]) == 0
-
-
-def test_folders_and_single_files_have_their_own_digest(pool: str, tmp_path: Path) -> None:
-    for place, source in enumerate((Path(pool).parent, Path(pool).parent / "part-1.parquet")):
-        out = tmp_path / str(place)
-        assert main(command(str(source), out, "--quiet")) == 0
-        recorded = json.loads((out / "manifest.json").read_text())["inputs"]["source"]
-        assert recorded == read_input(source.resolve(), "vector", ["name"]).identity()
-        assert main(["verify", str(out)]) == 0
-
-
-def test_what_lies_in_a_store_is_read_there_and_verified_here(
-    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    assert main(command(f"file://{pool}", out, "--quiet")) == 0
-    chosen = pq.read_table(out / "selection.parquet").column("index").to_pylist()
-    assert main(command(pool, tmp_path / "local", "--quiet")) == 0
-    assert uniproto.Selection.load(tmp_path / "local").indices.tolist() == chosen
-    for name in ("verify", "certify", "report"):
-        assert main([name, str(out)]) == 0
 
 
 @pytest.mark.parametrize("what", ["*.parquet", "", "part-1.parquet"])

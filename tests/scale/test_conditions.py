@@ -192,12 +192,6 @@ def test_every_method_picks_from_shards_and_from_their_picks(
     np.testing.assert_allclose(sel.weights, chosen.weights, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["random", "fasterpam"])
-def test_methods_that_know_no_shards_are_refused(method: str, pool: str) -> None:
-    with pytest.raises(uniproto.InvalidInputError, match="'method' cannot be"):
-        scale_select(pool, 5, method=method)
-
-
 def test_other_methods_by_command(pool: str, tmp_path: Path) -> None:
     asked = ["select", pool, "-k", "6", "--column", "vector", "--id", "name", "--method", "kcenter"]
     assert main([*asked, "--engine", "ray", "--quiet", "-o", str(tmp_path / "out")]) == 0

@@ -62,11 +62,3 @@ def test_a_gpu_that_must_be_there(pool: str) -> None:
             compute=uniproto.Compute(device="cuda"),
             progress=False,
         )
-    with pytest.raises(uniproto.UniprotoError, match="'device' must be one of"):
-        select(
-            pool,
-            9,
-            columns=uniproto.Columns(use=["vector"]),
-            compute=uniproto.Compute(device="gpu"),
-            progress=False,
-        )
