@@ -19,8 +19,6 @@ from test_selection_trainer import (
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import SelectionConfig, SelectionTrainer
-from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples
-from uniproto.lm.features.losses import example_losses
 
 pytestmark = [pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")]
 
@@ -41,20 +39,6 @@ def test_the_default_is_example_with_uniproto_and_token_otherwise():
     assert SelectionConfig(method="random", loss="example").usual_loss == "example"
     with pytest.raises(InvalidInputError, match="'loss' must be one of"):
         SelectionConfig(loss="sentence")
-
-
-def test_the_loss_is_the_mean_of_the_examples_losses():
-    model, batch = tiny_model(), collate(uneven(7))
-    batch["labels"][2] = -100  # no answer: it does not count
-    losses = example_losses(model, batch)
-    kept = losses[torch.isfinite(losses)]
-    assert len(kept) == counted_examples(batch) == 6
-    inputs = {key: value for key, value in batch.items() if key != "labels"}
-    with torch.no_grad():
-        found = ExampleLoss(batch)(model(**inputs), batch["labels"])
-        by_tokens = model(**batch).loss
-    assert float(found) == pytest.approx(float(kept.mean()), rel=1e-5)
-    assert float(by_tokens) != pytest.approx(float(kept.mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize("micro_batch", [None, 2])

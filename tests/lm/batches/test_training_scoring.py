@@ -188,14 +188,6 @@ class TestAdam:
         found = gradient_features(model, pool, normalise=adam).features
         assert torch.allclose(found, plain / torch.cat(expected), rtol=1e-5)
 
-    def test_a_weight_without_lora(self):
-        model, pool = build(lora=False), make_batch()
-        adam = adam_of(model)
-        step(model, adam, pool)
-        narrow = gradient_features(model, pool, normalise=adam, width=30).features
-        assert narrow.shape == (6, 30)
-        assert narrow.isfinite().all()
-
     def test_a_coordinate_without_a_gradient_so_far_stays_plain(self):
         """After one step from B = 0 the second moment of A is exactly zero."""
         model, pool = build(random_b=False, dropout=0.0), make_batch()
@@ -351,14 +343,6 @@ class TestZerothOrder:
         assert torch.allclose(found.losses, exact.losses, rtol=1e-6)
         assert torch.linalg.matrix_rank(found.features) == 1
 
-    def test_with_the_usual_step(self):
-        model, pool = build(), make_batch()
-        exact = zeroth_order_features(model.double(), pool, width=None)
-        found = zeroth_order_features(model.float(), pool, width=None)
-        assert torch.allclose(
-            found.features.double(), exact.features, atol=2e-3 * exact.features.abs().max()
-        )
-
     @pytest.mark.parametrize("normalised", [False, True])
     def test_the_largest_coordinates_are_kept(self, normalised):
         model, pool = build(), make_batch()
@@ -372,13 +356,6 @@ class TestZerothOrder:
             assert torch.equal(narrow[rows], whole[rows][:, kept])
         wide = zeroth_order_features(model, pool, normalise=adam).features
         assert torch.equal(wide, whole)
-
-    def test_examples_without_answers_are_marked(self):
-        model, pool = build(), make_batch()
-        pool["labels"][2] = -100
-        assert (
-            zeroth_order_features(model, pool).usable.tolist() == [True] * 2 + [False] + [True] * 3
-        )
 
 
 def explicit_gradients(model, batch, projections):
@@ -432,12 +409,6 @@ class TestInnerProducts:
         model, pool = build(lora=False, dtype=torch.float64), make_batch()
         with pytest.raises(InvalidInputError, match="LoRA"):
             gradient_inner_products(model, pool)
-
-    def test_not_a_mean_over_the_batch(self):
-        model, pool = build(), make_batch()
-        whole = gradient_inner_products(model, pool).pool
-        alone = gradient_inner_products(model, rows_of(pool, [0])).pool
-        assert torch.allclose(whole[0, 0], alone[0, 0], rtol=1e-4)
 
     def test_examples_that_are_not_finite(self):
         model, pool = build(), make_batch()

@@ -1,14 +1,13 @@
 """Two processes train one model: each selects from its own pool, and all examples count equally."""
 
 import json
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from tests.lm.torchrun import run_twice
 
 sys.path.append(str(Path(__file__).parent))
 from test_selection_trainer import tiny_model
@@ -61,17 +60,7 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     script = out / "run.py"
     script.write_text(textwrap.dedent(_PROGRAM.format(tests=str(Path(__file__).resolve().parent))))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run"),
-            *("--nproc_per_node=2", "--standalone", str(script), str(out)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_twice(str(script), str(out))
     return out
 
 

@@ -94,7 +94,7 @@ def test_packed_rows_are_refused(tmp_path):
         return batch
 
     for collator, words in ((packed, "several examples each"), (merged, "6 rows for 12 examples")):
-        for method in ("uniproto", "random", "full"):
+        for method in ("uniproto", "random"):
             selection = {"method": method, "mode": "batch"}
             with pytest.raises(InvalidInputError, match=words):
                 make(tmp_path, data=plain_rows(), selection=selection, collator=collator).train()

@@ -63,12 +63,6 @@ def test_a_name_is_asked_for_once(name: str, asked: list[str]) -> None:
     assert asked == [f"/api/models/{name}"]
 
 
-def test_a_name_that_the_hub_would_not_give_is_told(asked: list[str]) -> None:
-    with pytest.raises(InputFileError, match="was not downloaded"):
-        find_model("no name at all")
-    assert asked in ([], ["/api/models/no%20name%20at%20all"])
-
-
 def test_without_a_network_the_cache_will_do(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,14 +15,12 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from uniproto.errors import InvalidInputError, MissingExtraError, SolverError
+from uniproto.errors import InvalidInputError, SolverError
 from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
 from uniproto.lm.judging.answers.equivalence import exact_value
 from uniproto.lm.judging.answers.helpers import HelperProcess
 from uniproto.lm.judging.answers.parser import NotAFormulaError, parse_formula
-from uniproto.lm.judging.answers.reading import read_answer
 from uniproto.lm.judging.answers.tokens import tokens_of
-from uniproto.lm.judging.answers.words import options_of
 
 DATASETS = ("gsm8k", "math", "numglue", "svamp", "deepmind", "simuleq", "some other")
 
@@ -242,12 +240,6 @@ def test_a_worker_that_cannot_start_is_an_error_not_a_verdict(monkeypatch, tmp_p
         helpers.ask_algebra("same", _formula("x"), _formula("y"), seconds=1)
 
 
-def test_without_sympy_the_extra_is_named(monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"uniproto\[judge\]"):
-        same_answer(r"\sqrt{8}", r"2\sqrt{2}", "math")
-
-
 @pytest.mark.slow
 def test_the_judge_itself_never_loads_sympy() -> None:
     code = (
@@ -293,27 +285,6 @@ def test_the_grammar(text: str, value: Fraction | int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("3", "Quantity"),
-        ("[0,1)", "Row"),
-        ("1, 2", "Listing"),
-        (r"\{1, 2\}", "Listing"),
-        (r"(0,1) \cup (2,3)", "Union"),
-        (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "Grid"),
-        ("y = 2x", "Relation"),
-        ("2112_6", "Digits"),
-        (r"\text{Evelyn}", "Words"),
-        ("3:1", "Words"),
-        ("7 1 -1", "Row"),
-        ("7 - 1", "Quantity"),
-    ],
-)
-def test_what_kind_of_thing_an_answer_is(text: str, kind: str) -> None:
-    assert type(read_answer(text)).__name__ == kind
-
-
-@pytest.mark.parametrize(
     ("said", "gold", "same"),
     [
         ("25%", "25", True),
@@ -329,11 +300,6 @@ def test_what_kind_of_thing_an_answer_is(text: str, kind: str) -> None:
 )
 def test_when_a_percent_is_a_share(said: str, gold: str, same: bool) -> None:
     assert same_answer(said, gold, "math") is same
-
-
-def test_options_are_found_only_where_there_are_some() -> None:
-    assert options_of("Solve f(A) for (B) and (C)") == {}
-    assert options_of(None) == {}
 
 
 @pytest.mark.parametrize("dataset", ["svamp", "math", "simuleq"])

@@ -34,19 +34,3 @@ def test_every_verdict_of_the_table() -> None:
         if _verdict(row) is not row["right"]
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_table_is_large_enough_to_trust() -> None:
-    wrong = sum(not row["right"] for row in ROWS)
-    assert len(ROWS) >= 220
-    assert wrong >= 60
-    assert sum(row["origin"] == "smollm2-135m" for row in ROWS) >= 30
-    assert {row["dataset"] for row in ROWS} >= {
-        "gsm8k",
-        "math",
-        "numglue",
-        "svamp",
-        "deepmind",
-        "simuleq",
-    }
-    assert all(row["why"] for row in ROWS)

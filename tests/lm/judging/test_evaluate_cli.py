@@ -130,16 +130,3 @@ def test_a_model_that_is_none_is_told(
     (tmp_path / "empty").mkdir()
     assert main(words(tmp_path / "empty", data, tmp_path / "out", "--suite", "cb")) == 2
     assert "must be a model's folder" in capsys.readouterr().err
-
-
-def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["evaluate", "--help"])
-    said = capsys.readouterr().out
-    parts = ("--trust-generated-code", "items.jsonl", "goes on where it stopped", "superglue")
-    for part in (*parts, "{dataset, question, answer}"):  # the keys that are read
-        assert part in said
-    assert len(said.splitlines()) <= 100  # two screens
-    common, _, more = said.partition("\noptions:")[2].partition("more options:")
-    assert "--batch-size" in common
-    assert "--template" in more

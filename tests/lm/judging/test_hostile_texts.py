@@ -133,9 +133,3 @@ def test_an_answer_that_cannot_be_read_is_wrong_and_says_why(stuck: HelperProces
     assert (item["how"], item["verdict"], item["predicted"]) == ("no answer", "wrong", None)
     assert "took more than 0.2 seconds" in item["unreadable"]
     stuck.close()
-
-
-def test_an_answer_that_can_be_read_has_no_such_remark() -> None:
-    question = Question("gsm8k", "gsm8k-0", "6 * 7?", "42")
-    [item] = Session(Model(), "{instruction}").ask([question])
-    assert (item["how"], item["verdict"], item["unreadable"]) == ("reasoning", "right", None)

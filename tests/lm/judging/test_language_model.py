@@ -129,20 +129,6 @@ def test_label_scores_are_the_sum_over_the_words_tokens(folder: Path) -> None:
             assert score == pytest.approx(expected, abs=1e-4)
 
 
-def test_words_of_one_token_share_one_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load(folder, batch_size=64)
-    rows: list[int] = []
-    forward = model.model.forward
-
-    def counted(*given: Any, **named: Any) -> Any:
-        rows.append(len(named["input_ids"]))
-        return forward(*given, **named)
-
-    monkeypatch.setattr(model.model, "forward", counted)
-    model.label_scores(["a", "b"], [("y", "n", "m")] * 2)
-    assert rows == [2]
-
-
 def test_a_batch_that_does_not_fit_is_halved_and_said() -> None:
     said: list[str] = []
     batches = Batches(8, said.append)
@@ -302,13 +288,6 @@ def test_an_adapter_of_a_model_of_another_shape_is_told(
     assert "Name the model it was made for with --base" in str(caught.value)
 
 
-def test_a_base_that_is_elsewhere_now_is_told(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputFileError, match=r"There is no such folder.*name where it is with --base"
-    ):
-        load(ModelPlace(str(tmp_path / "moved"), run / "model"))
-
-
 @pytest.fixture
 def copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of one's own to damage, and an empty cache."""
@@ -332,13 +311,6 @@ def test_a_fingerprint_sees_every_byte_and_every_file(copied: Path) -> None:
     assert changed != before
     (copied / "tokenizer_config.json").write_text("{}")
     assert locate(copied).fingerprint() not in (before, changed)
-
-
-def test_a_fingerprint_sees_the_base_of_an_adapter(run: Path, copied: Path) -> None:
-    place = ModelPlace(str(copied), run / "model")
-    before = place.fingerprint()
-    _change_first_weight(copied / "model.safetensors")
-    assert place.fingerprint() != before
 
 
 def test_digests_are_remembered_and_a_damaged_cache_is_made_anew(

@@ -10,7 +10,6 @@ from uniproto.lm.judging.evaluation import (
     Evaluation,
     Score,
     accuracy,
-    exact_match,
     mean,
 )
 
@@ -19,11 +18,6 @@ def test_a_standard_error_is_that_of_a_share() -> None:
     assert accuracy([True] * 25 + [False] * 75).error == pytest.approx(math.sqrt(0.25 * 0.75 / 100))
     assert accuracy([True] * 4) == Score(1.0, 0.0)
     assert mean([Score(0.2, None), Score(0.4, 0.1)]) == Score(pytest.approx(0.3), None)
-
-
-def test_exact_match_wants_every_answer_of_a_question() -> None:
-    answers = [("a", True), ("b", True), ("a", True), ("b", False), ("c", False)]
-    assert exact_match(answers).value == pytest.approx(1 / 3)
 
 
 def test_multirc_and_cb_are_scored_as_superglue_does() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.judging import read_questions, superglue_rows
-from uniproto.lm.judging.benchmark_files import last_boxed
 from uniproto.lm.judging.benchmarks import BENCHMARKS, datasets_of
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -167,24 +166,6 @@ def test_suites() -> None:
     assert len(datasets_of("math")) == 6
     assert datasets_of("MATH") == ["math"]
     assert datasets_of("cb, gsm8k,math") == ["gsm8k", "math", "cb"]
-
-
-@pytest.mark.parametrize(
-    ("solution", "answer"),
-    [
-        (r"\boxed{3} and then \boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\fbox{4}", "4"),
-        (r"\boxed 5", "5"),
-    ],
-)
-def test_boxed(solution: str, answer: str) -> None:
-    assert last_boxed(solution) == answer
-
-
-def test_a_solution_without_a_box_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path / "MATH/test/1.json", {"problem": "x", "solution": r"cut off \boxed{\frac{1}"})
-    with pytest.raises(InputFileError, match=r"\\boxed"):
-        read_questions("MATH", tmp_path)
 
 
 # SuperGLUE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from uniproto.lm.judging.sandbox import (
     run_programs,
 )
 from uniproto.lm.judging.sandbox.inside import seccomp
-from uniproto.lm.judging.sandbox.process import Outcome, run_trusted, verdict
+from uniproto.lm.judging.sandbox.process import run_trusted
 
 needs_walls = pytest.mark.skipif(
     containment() is None, reason="this system offers no containment: nothing may be run"
@@ -115,11 +114,6 @@ def test_no_other_package_is_seen() -> None:
 
 
 @needs_walls
-def test_a_long_program() -> None:
-    assert printed("x = 0\n" + "x += 1\n" * 100_000 + "print(x)") == "100000\n"
-
-
-@needs_walls
 def test_the_clock_starts_with_the_program_and_stops_it() -> None:
     result = run_program("print('begun')\nimport time; time.sleep(10**6)", timeout=1.5)
     assert result == ProgramResult("timeout", "begun\n", "still running after 1.5 seconds")
@@ -200,27 +194,6 @@ def test_a_virtual_environment_in_a_temporary_folder_with_an_odd_name(tmp_path: 
     assert "output=\"42 ['six.py']\\n\"" in told.stdout, told
 
 
-@pytest.mark.slow
-@needs_walls
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others")
-def test_an_ordinary_user_and_the_python_of_the_system() -> None:
-    """User 65534 with /usr/bin/python3, since the tests' own Python may lie in root's home."""
-    python = Path("/usr/bin/python3")
-    recent = "import sys; sys.exit(sys.version_info < (3, 10))"
-    if not python.exists() or subprocess.run([python, "-c", recent]).returncode:
-        pytest.skip("no /usr/bin/python3 of 3.10 or later")
-    command = [python, "-B", "-c", ELSEWHERE, PACKAGE, "import os; print(os.getuid())"]
-    told = subprocess.run(
-        command, user=65534, group=65534, extra_groups=[], cwd="/", env={}, capture_output=True,
-        text=True,
-    )  # fmt: skip
-    if "PermissionError" in told.stderr or "ModuleNotFoundError" in told.stderr:
-        pytest.skip("the source tree is not readable for others")
-    assert told.stdout == (
-        f"{sandbox._METHODS['user']}; ProgramResult(status='ok', output='65534\\n', detail='')\n"
-    ), told.stderr
-
-
 # --- refusing, and trusting ---------------------------------------------------------------------
 
 
@@ -287,26 +260,6 @@ def test_a_bad_timeout(timeout: float) -> None:
         run_program("print(1)", timeout)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status"),
-    [
-        (Outcome(wait_status=0), "ok"),
-        (Outcome(wait_status=0, stderr=bytearray(b"a warning")), "ok"),
-        (Outcome(wait_status=256), "error"),
-        (Outcome(wait_status=137 << 8), "error"),
-        (Outcome(wait_status=9), "killed"),
-        (Outcome(wait_status=11 | 128), "killed"),
-        (Outcome(wait_status=None), "killed"),
-        (Outcome(wait_status=0, timed_out=True), "timeout"),
-        (Outcome(wait_status=0, flooded="standard error"), "killed"),
-    ],
-)
-def test_the_verdict_follows_the_kernel(outcome: Outcome, status: str) -> None:
-    result = verdict(outcome, 5.0)
-    assert result.status == status
-    assert bool(result.detail) == (status != "ok")
-
-
 @pytest.mark.parametrize("machine", seccomp.ARCHITECTURES)
 def test_numbers_of_system_calls(machine: str) -> None:
     """As the kernel's own headers have them."""
@@ -324,11 +277,3 @@ def test_numbers_of_system_calls(machine: str) -> None:
         assert numbers.get(name) == known[column], name
     assert numbers["clone3"] == seccomp.CLONE3
     assert numbers["set_mempolicy_home_node"] == seccomp.NEWEST
-
-
-def test_limits_of_the_kernel() -> None:
-    named = dict(process.rlimits(2.5, contained=True))
-    assert named[resource.RLIMIT_CPU] == 4
-    assert named[resource.RLIMIT_AS] == process.MEMORY
-    assert resource.RLIMIT_NPROC in named
-    assert resource.RLIMIT_NPROC not in dict(process.rlimits(2.5, contained=False))

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from uniproto.lm.judging import sandbox
-from uniproto.lm.judging.sandbox import containment, run_program, run_programs
+from uniproto.lm.judging.sandbox import containment, run_program
 from uniproto.lm.judging.sandbox.process import run_trusted
 
 ATTACKS = Path(__file__).parent / "attacks"
@@ -140,11 +140,6 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _adopting: None) ->
     Path(tempfile.gettempdir()).rmdir()
 
 
-def test_there_are_enough() -> None:
-    names = [name for _, name, _, _ in ALL]
-    assert len(names) == len(set(names)) >= 100
-
-
 @pytest.mark.parametrize(
     ("name", "statuses", "code"),
     [pytest.param(*rest, id=f"{file}: {rest[0]}".replace(" ", "-")) for file, *rest in ALL],
@@ -216,22 +211,6 @@ def test_attacks_as_an_ordinary_user(file: str, outside: Outside) -> None:
     for (_, name, statuses, _), (status, shown) in zip(some, results, strict=True):
         assert status in statuses, (name, status, shown)
         outside.check(shown)
-
-
-@pytest.mark.slow
-def test_good_programs_among_attacks(outside: Outside) -> None:
-    """Verdicts on others are unharmed while bombs go off beside them."""
-    bombs = ["fork bomb", "thread bomb", "memory bomb in small steps", "flood of output"]
-    bombs += ["endless loop", "kill everybody", "many small files", "kill the whole process group"]
-    codes = [outside.fill_in(code) for _, name, _, code in ALL if name in bombs]
-    good = [f"print({number} ** 2)" for number in range(len(bombs))]
-    mixed = [code for pair in zip(codes, good, strict=True) for code in pair]
-    results = run_programs(mixed, timeout=3.0, workers=4)
-    assert [(r.status, r.output) for r in results[1::2]] == [
-        ("ok", f"{number**2}\n") for number in range(len(bombs))
-    ]
-    assert all(result.status != "ok" for result in results[::2])
-    outside.check("".join(result.output for result in results))
 
 
 @pytest.mark.slow

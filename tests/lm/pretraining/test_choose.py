@@ -73,11 +73,6 @@ def test_integer_costs_order_as_the_costs_and_never_overflow():
     assert np.allclose(whole[usable][:, usable] * float(unit), costs[usable][:, usable], atol=1e-6)
 
 
-def test_costs_that_are_all_zero_pick_the_first_rows():
-    costs, _ = choose.integer_costs(jnp.zeros((POOL, POOL)), jnp.ones(POOL, bool))
-    assert pick_by_fills(costs, jnp.ones(POOL, bool), 7).rows.tolist() == list(range(7))
-
-
 def clustered_costs(seed):
     random = np.random.default_rng(seed)
     points = random.normal(size=(6, 5))[random.integers(6, size=POOL)]
@@ -174,28 +169,10 @@ def test_falls_are_those_of_greats():
     assert picks.tolist() == expected
 
 
-def test_an_anchor_that_is_not_finite_counts_for_nothing():
-    features = np.random.default_rng(1).normal(size=(POOL, 8)).astype(np.float32)
-    features[5] = np.nan
-    products = jnp.asarray(features @ features.T)
-    usable = choose.usable_rows(jnp.zeros(POOL), products)
-    with_it = choose.pick_greats(products, jnp.array([1, 5]), usable, 6, 1e-4)
-    without = choose.pick_greats(products, jnp.array([1]), usable, 6, 1e-4)
-    assert with_it.tolist() == without.tolist()
-    assert 5 not in with_it.tolist()
-
-
 def test_the_largest_come_first_and_equals_in_order():
     values = jnp.array([1.0, jnp.nan, 3.0, 3.0, jnp.inf, 2.0])
     usable = jnp.isfinite(values)
     assert choose.pick_largest(values, usable, 4).tolist() == [2, 3, 5, 0]
-
-
-def test_random_rows_differ_and_follow_the_key():
-    rows = choose.pick_random(jax.random.key(3), POOL, 10).tolist()
-    assert len(set(rows)) == 10
-    assert rows == choose.pick_random(jax.random.key(3), POOL, 10).tolist()
-    assert rows != choose.pick_random(jax.random.key(4), POOL, 10).tolist()
 
 
 def test_usable_rows_have_finite_scores_and_where_asked_a_direction():

@@ -103,10 +103,3 @@ def test_damage_is_told_with_its_place(tmp_path):
     with pytest.raises(InvalidInputError, match="its columns are body"):
         list(read_documents([tmp_path / "h.parquet"]))
     assert list(read_documents([tmp_path / "h.parquet"], column="body")) == ["x"]
-
-
-def test_half_a_compressed_file_is_told(tmp_path):
-    path = compressed(tmp_path / "a.jsonl.zst", json_lines([f"document {n}" for n in range(9999)]))
-    path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(InputFileError):
-        list(read_documents([path]))

@@ -40,12 +40,6 @@ def test_values_lie_on_the_line_between_measurements():
     assert experiment.after(rows, "step", 20) == 6.0
 
 
-def test_the_shared_time_is_that_of_the_run_that_ended_first():
-    rows = curve([9.0, 8.0], method="full", seed=0)
-    rows += curve([9.0, 8.0, 7.0], seconds=0.3, method="random", seed=0)
-    assert experiment.shared_time(rows) == pytest.approx(6.0)
-
-
 def test_the_verdict_says_lower_only_where_every_seed_is():
     def rows(second):
         return [
@@ -67,25 +61,6 @@ def test_the_verdict_says_lower_only_where_every_seed_is():
     assert experiment._verdict(curve([9.0, 6.0], method="full", seed=0), 10) == [
         "UniPROT was not trained for 10 steps."
     ]
-
-
-def test_the_figure_has_every_method():
-    points = [row for method in experiment.METHODS for row in curve([9.0, 8.0], method=method)]
-    drawn = json.dumps(pretraining_curves(points, "every method").to_dict())
-    for method in experiment.METHODS:
-        assert f'"{method}"' in drawn
-
-
-def test_one_run_is_not_said_to_be_compared():
-    """Steps and times are equal only where there are several lines."""
-    points = curve([9.0, 8.0, 7.0], method="full")
-    one = json.dumps(pretraining.curves_chart(points, "one").to_dict())
-    assert "equal" not in one
-    assert '"by steps"' in one
-    two = [row for method in ("full", "random") for row in curve([9.0, 8.0], method=method)]
-    drawn = json.dumps(pretraining_curves(two, "two").to_dict())
-    assert '"after equal steps"' in drawn
-    assert '"after equal time"' in drawn
 
 
 def setup_with(out, lengths):

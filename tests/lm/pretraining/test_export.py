@@ -88,17 +88,6 @@ def test_a_checkpoint_is_a_plain_tree(run):
 
 
 @pytest.mark.slow
-def test_text_is_shown_at_every_validation(run, capsys):
-    out = run / "shown"
-    asked = ("--size", "tiny", "--tokens", str(run / "out" / "tokens"), "-o", str(out))
-    more = ("--pool", "8", "--keep", "4", "--steps", "2", "--eval-steps", "1", "--length", "32")
-    assert main(["pretrain", *asked, *more, "--method", "random"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "log-perplexity" in line]
-    assert [line.split()[:2] for line in lines[:2]] == [["step", "1"], ["step", "2"]]
-    assert all(len(line.split()) > 4 for line in lines[:2])
-
-
-@pytest.mark.slow
 def test_samples_begin_as_given_and_depend_on_seed_and_step():
     config = model_config("tiny", vocab=50, length=16)
     params = initial_params(config, jax.random.key(0))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from uniproto.cli import main
-from uniproto.errors import InputFileError, InvalidInputError, OutputError
+from uniproto.errors import InvalidInputError, OutputError
 from uniproto.lm.pretraining import pretrain as pretraining
 from uniproto.lm.pretraining import train as training_loop
 from uniproto.lm.pretraining.checkpoints import CHECKPOINTS, Checkpoints
@@ -141,17 +141,6 @@ def test_every_setting_is_an_option_with_help_and_nothing_else_is(capsys):
 
 
 @pytest.mark.slow
-def test_help_does_not_import_jax():
-    code = (
-        "import sys; from uniproto.cli import main\n"
-        "try: main(['pretrain', '--help'])\n"
-        "finally: assert not {'jax', 'tokenizers', 'orbax', 'optax'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_and_run_again_gives_the_same_as_one_run(tokens, whole, tmp_path, no_curves):
     out = tmp_path / "killed"
@@ -176,27 +165,23 @@ def test_killed_and_run_again_gives_the_same_as_one_run(tokens, whole, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "word", "status"),
-    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
-)
 def test_stopped_then_ended_then_given_more_steps(
-    tokens, whole, tmp_path, capsys, monkeypatch, no_curves, number, word, status
+    tokens, whole, tmp_path, capsys, monkeypatch, no_curves
 ):
     real = training_loop.read_ahead
 
     def interrupting(sequences, steps, *given):
         for step, batch in zip(steps, real(sequences, steps, *given), strict=True):
             if step == 6 and steps.start == 0:
-                signal.raise_signal(number)
+                signal.raise_signal(signal.SIGINT)
             yield batch
 
     monkeypatch.setattr(training_loop, "read_ahead", interrupting)
     arguments = words(tokens, tmp_path, "--steps", "9", "--save-steps", "100")
     arguments.remove("--quiet")
-    assert main(arguments) == status
+    assert main(arguments) == 130
     said = capsys.readouterr()
-    assert f"uniproto: {word}; the same command goes on from the last checkpoint." in said.err
+    assert "uniproto: interrupted; the same command goes on from the last checkpoint." in said.err
     for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "6").is_dir()
@@ -394,10 +379,6 @@ def test_two_runs_in_one_folder_are_refused(tokens, tmp_path, capsys):
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_a_file_in_place_of_the_folder_is_told(tokens, corpus, capsys):
-    assert "a folder that can be written" in error_of(capsys, words(tokens, corpus))
-
-
 def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     resource = pytest.importorskip("resource")
     checkpoints = Checkpoints(tmp_path)
@@ -416,26 +397,6 @@ def test_a_checkpoint_without_room_is_told_once(tmp_path, capfd):
     assert again.latest().step == 1
     again.close()
     assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["1"]
-
-
-@pytest.mark.slow
-def test_the_bar_has_tokens_per_second(tokens, whole, tmp_path, capsys, monkeypatch, no_curves):
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("uniproto.runtime.progress._FIRST_BAR", 0.0)
-    arguments = words(tokens, tmp_path, "--steps", "14")
-    arguments.remove("--quiet")
-    assert main(arguments) == 0
-    assert re.search(r"2/2 .*loss [\d.]+, [\d,]+ tokens/s", capsys.readouterr().err)
-
-
-def test_a_checkpoint_of_another_state_is_refused(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, {"n": jax.numpy.arange(3)}, {"configuration": {}})
-    saved = checkpoints.latest()
-    with pytest.raises(InputFileError, match="could not be read"):
-        checkpoints.restore(saved, {"other": jax.numpy.zeros(3)})
-    checkpoints.close()
 
 
 def test_metrics_drop_what_is_made_again(tmp_path):

@@ -154,12 +154,19 @@ def test_every_method_chooses_rows_of_the_pool(method):
 @pytest.mark.parametrize(
     "settings",
     [
-        replace(SETTINGS, method="full"),
         replace(SETTINGS, method="greats"),
         replace(SETTINGS, plan="entropic"),
         replace(SETTINGS, method="colm", features="exact"),
-        replace(SETTINGS, dtype="bfloat16", recompute=True),
-        replace(SETTINGS, schedule="cosine", warmup=1, steps=9, weight_decay=0.1, clip=1.0),
+        replace(
+            SETTINGS,
+            dtype="bfloat16",
+            recompute=True,
+            schedule="cosine",
+            warmup=1,
+            steps=9,
+            weight_decay=0.1,
+            clip=1.0,
+        ),
     ],
     ids=lambda settings: f"{settings.method}-{settings.plan}-{settings.features}",
 )
