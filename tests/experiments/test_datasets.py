@@ -16,7 +16,7 @@ import pytest
 
 from support.datasets import DATASETS, load_dataset
 from support.published import Dataset, read_cifar
-from uniproto import InputFileError, InvalidInputError
+from uniproto import InputFileError
 
 RNG = np.random.default_rng(7)
 
@@ -394,11 +394,6 @@ def test_what_is_missing_is_told_with_its_home(
         load_dataset(name)
 
 
-def test_a_misspelt_name() -> None:
-    with pytest.raises(InvalidInputError, match=r"'name' must be one of .* mean 'fashion-mnist'"):
-        load_dataset("fashion_mnist")
-
-
 def _write_npz(**arrays: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
@@ -445,33 +440,3 @@ def test_damaged_files(tmp_path: Path, name: str, file: str, content: bytes, sai
     message = str(caught.value)
     assert message.startswith(str(tmp_path / file))
     assert said in message
-
-
-def test_damaged_idx_and_libsvm_files(tmp_path: Path) -> None:
-    write_idx(tmp_path, zipped=False)
-    file = tmp_path / "train-images-idx3-ubyte"
-    whole = file.read_bytes()
-    for content, said in (
-        (whole[:-1], f"{len(whole) - 17} bytes where {len(whole) - 16} are announced"),
-        (b"\x00\x00\x0d\x03" + whole[4:], "does not begin like an IDX file"),
-        (b"", "does not begin like an IDX file"),
-        (gzip.compress(whole)[:-20], "could not be read"),
-    ):
-        file.write_bytes(content)
-        with pytest.raises(InputFileError, match=said):
-            load_dataset("mnist", tmp_path)
-    (tmp_path / "usps.t.bz2").write_bytes(bz2.compress(b"1 1:0.5\n"))
-    for content in (bz2.compress(b"1 1:0.5\n" * 99)[:-9], bz2.compress(b"1 a:b\n"), b"x"):
-        (tmp_path / "usps.bz2").write_bytes(content)
-        with pytest.raises(InputFileError, match=r"usps\.bz2: .* could not be read"):
-            load_dataset("usps", tmp_path)
-
-
-def test_a_cut_line_of_adult(tmp_path: Path) -> None:
-    write_adult(tmp_path)
-    (tmp_path / "adult.data").write_text(ADULT[:-30])
-    with pytest.raises(InputFileError, match="values in line 3"):
-        load_dataset("adult", tmp_path)
-    (tmp_path / "adult.data").write_text(ADULT.replace("39,", "old,"))
-    with pytest.raises(InputFileError, match="fourteen columns of Adult"):
-        load_dataset("adult", tmp_path)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from support.runs import Runs, Setup
+from support.runs import Runs
 from uniproto.cli import main
 from uniproto.cli.experiment import find_scripts, load_script
-from uniproto.errors import InputFileError, InvalidInputError, OutputError
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.runs.publish import Noted, noting
 
 SCRIPTS = find_scripts()
@@ -56,13 +53,6 @@ def test_every_experiment_runs_without_data(
     assert main(["experiment", name, "--quick", "--quiet"]) == 0
     assert capsys.readouterr().out == first
     assert rows == {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_have_a_title_and_run(name: str) -> None:
-    script = load_script(SCRIPTS[name])
-    assert isinstance(script.TITLE, str)
-    assert callable(script.run)
 
 
 def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,21 +143,6 @@ def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
     assert Runs(tmp_path, "trial", {"k": 4}).rows == []
 
 
-def test_a_torn_line_is_dropped_and_its_unit_redone(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, "trial", {})
-    runs.add({"seed": 0}, [{"cost": 1.0}])
-    runs.add({"seed": 1}, [{"cost": 2.0}])
-    del runs
-    path = tmp_path / "trial.jsonl"
-    path.write_bytes(path.read_bytes()[:-9])
-    runs = Runs(tmp_path, "trial", {})
-    assert runs.done(seed=0)
-    assert not runs.done(seed=1)
-    runs.add({"seed": 1}, [{"cost": 3.0}])
-    del runs
-    assert [row["cost"] for row in Runs(tmp_path, "trial", {}).rows] == [1.0, 3.0]
-
-
 @pytest.mark.parametrize(
     "content", ['{"text": "my own file"}\n', '{"text": "my own file"}', '{"a": 1}\n{"a": 2}']
 )
@@ -179,66 +154,9 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) ->
     assert path.read_text() == content
 
 
-def test_a_run_killed_while_writing_its_first_line_starts_again(tmp_path: Path) -> None:
-    Runs(tmp_path, "trial", {"k": 3})
-    path = tmp_path / "trial.jsonl"
-    header = path.read_bytes()
-    path.write_bytes(header[:20])
-    assert Runs(tmp_path, "trial", {"k": 3}).rows == []
-    assert path.read_bytes() == header
-
-
-def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
-    first = Runs(tmp_path, "trial", {})
-    with pytest.raises(OutputError, match="one run at a time"):
-        Runs(tmp_path, "trial", {})
-    assert first.rows == []
-
-
 def test_rows_must_be_tidy(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="tidy"):
         Runs(tmp_path, "trial", {}).add({"seed": 0}, [{"indices": [1, 2]}])
-
-
-_SLOW_WORK = """
-import sys, time
-from pathlib import Path
-from support.runs import Runs
-runs = Runs(Path(sys.argv[1]), "trial", {"units": 40})
-for unit in range(40):
-    if not runs.done(unit=unit):
-        runs.add({"unit": unit}, [{"part": part, "value": unit * 100 + part} for part in range(50)])
-        time.sleep(float(sys.argv[2]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-def test_a_killed_run_goes_on_and_ends_with_the_same_rows(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _SLOW_WORK, str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    kept = []
-    for _ in range(3):
-        work = subprocess.Popen([*command, "0.05"], env=environment)
-        path = tmp_path / "trial.jsonl"
-        size = path.stat().st_size if path.exists() else 0
-        deadline = time.monotonic() + 60
-        while not path.exists() or path.stat().st_size < size + 4000:
-            assert work.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.kill(work.pid, signal.SIGKILL)
-        work.wait()
-        kept.append(len(Runs(tmp_path, "trial", {"units": 40}).rows))
-    assert 0 < kept[0] < kept[1] < kept[2] < 40 * 50
-    subprocess.run([*command, "0"], check=True, timeout=60, env=environment)
-    expected = [
-        {"unit": unit, "part": part, "value": unit * 100 + part}
-        for unit in range(40)
-        for part in range(50)
-    ]
-    assert Runs(tmp_path, "trial", {"units": 40}).rows == expected
 
 
 def test_a_chart_that_fails_leaves_no_half_of_the_results(tmp_path: Path) -> None:
@@ -251,11 +169,6 @@ def test_a_chart_that_fails_leaves_no_half_of_the_results(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError, match="no drawing"):
         runs.publish({"trial": Broken()})
     assert [path.name for path in tmp_path.iterdir()] == ["trial.jsonl"]
-
-
-def test_a_setup_is_frozen() -> None:
-    with pytest.raises(AttributeError):
-        Setup(None, Path("out")).quick = True  # type: ignore[misc]
 
 
 def test_only_what_was_cut_down_has_a_full_size(

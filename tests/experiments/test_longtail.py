@@ -75,31 +75,11 @@ def test_size_is_met_and_the_ratio_is_that_asked_for() -> None:
     assert ratios == pytest.approx(np.full(9, 50 ** (1 / 9)), rel=0.1)
 
 
-def test_no_class_vanishes_where_there_are_almost_as_many_classes_as_rows() -> None:
-    labels = np.repeat(np.arange(100), 50)
-    for size in (100, 101, 120, 300):
-        found = counts(long_tailed(labels, 100, size=size), labels)
-        assert sum(found) == size
-        assert min(found) == 1
-        assert found == sorted(found, reverse=True)
-
-
-def test_equal_classes_are_the_limit() -> None:
-    assert counts(long_tailed(LABELS, 1, size=200)) == [20] * 10
-
-
 def test_order_says_which_class_is_large() -> None:
     order = [3, 1, 4, 0, 5, 9, 2, 6, 8, 7]
     found = np.array(counts(long_tailed(LABELS, 50, size=600, order=order)))
     assert (np.diff(found[order]) <= 0).all()
     assert counts(long_tailed(LABELS, 50, size=600, order=np.array(order))) == found.tolist()
-
-
-def test_labels_may_be_text() -> None:
-    labels = np.array(["b", "a"] * 20)
-    assert counts(long_tailed(labels, 4, size=10), labels) == [8, 2]
-    assert counts(long_tailed(labels, 4, size=10, order=["b", "a"]), labels) == [2, 8]
-    assert counts(skewed(labels, ["a"], 0.2, 10), labels) == [2, 8]
 
 
 # Skews and balance
@@ -116,17 +96,6 @@ def test_skews(chosen: int, share: float, size: int, seed: int) -> None:
     assert set(found[classes].tolist()) == {round(share * size)}
     others = np.delete(found, classes)
     assert others.max() - others.min() <= 1
-
-
-def test_a_skew_over_all_classes() -> None:
-    labels = np.repeat([0, 1], 50)
-    assert counts(skewed(labels, [0, 1], 0.5, 41), labels) == [21, 20]
-
-
-def test_balance() -> None:
-    rows = balanced(LABELS, 7, seed=3)
-    assert_rows(rows)
-    assert counts(rows) == [7] * 10
 
 
 @pytest.mark.parametrize(
@@ -182,31 +151,15 @@ def test_a_class_used_up_by_the_source() -> None:
     ("call", "said"),
     [
         (lambda: long_tailed(LABELS, 0.5), "'imbalance' must be a number of at least 1"),
-        (lambda: long_tailed(LABELS, float("nan")), "'imbalance' must be"),
-        (lambda: long_tailed(LABELS, "50"), "'imbalance' must be"),
         (lambda: long_tailed(LABELS, 2, size=5), "'size' must be at least 10"),
         (lambda: long_tailed(LABELS, 2, order=[0, 1]), "'order' must name every class once"),
-        (lambda: long_tailed(LABELS, 2, order=[0] * 10), "'order' must name every class once"),
-        (lambda: long_tailed([[0, 1]], 2), "'labels' must hold one label per row"),
         (lambda: long_tailed([], 2), "'labels' must hold one label per row"),
-        (lambda: long_tailed([0, None, 1], 2), "'labels' must have a label in every row"),
-        (
-            lambda: long_tailed(np.array([0, "a"], object), 2),
-            "must hold labels of one kind",
-        ),
-        (lambda: long_tailed(LABELS, 2, seed=-1), "'seed' must be at least 0"),
         (lambda: long_tailed(LABELS, 2, size=4000), "500 instead. Ask for fewer rows"),
         (lambda: skewed(LABELS, [11], 0.1, 100), "'classes' must name some .* Got 11 instead"),
-        (lambda: skewed(LABELS, [], 0.1, 100), "'classes' must name some .* Got none"),
-        (lambda: skewed(LABELS, [1, 1], 0.1, 100), "'classes' must name some"),
         (lambda: skewed(LABELS, [1, 2], 0.5, 100), "'share' must be above 0, and 2 times"),
-        (lambda: skewed(LABELS, [1], -0.1, 100), "'share' must be above 0"),
         (lambda: skewed(LABELS, [1], 0.001, 100), "at least one row"),
         (lambda: skewed(LABELS, [1], 0.9, 1000), "900 rows of class 1. Got 500 instead"),
-        (lambda: skewed(LABELS, [1], 0.1, 2.5), "'size' must be a whole number"),
         (lambda: balanced(LABELS, 501), "501 rows of class 0. Got 500 instead"),
-        (lambda: balanced(LABELS, 0), "'per_class' must be at least 1"),
-        (lambda: balanced(LABELS, True), "'per_class' must be a whole number"),
         (lambda: balanced_source_and_target(LABELS, 5), "Got neither instead"),
         (
             lambda: balanced_source_and_target(LABELS, 5, imbalance=2, classes=[1]),

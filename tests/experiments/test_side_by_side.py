@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -111,14 +110,10 @@ def test_a_part_that_found_the_card_full_comes_again(script: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_the_clock_stops_parts_and_the_same_command_goes_on(script: Path, tmp_path: Path) -> None:
     setup = asked(tmp_path)
-    names = ["a", "slow", "d"]
-    began = time.monotonic()
-    first = run_parts(script, setup, names, 2, seconds=10)
-    assert time.monotonic() - began < 40
-    assert first.left == ["slow"]
-    assert sorted(first.done) == ["a", "d"]
+    first = run_parts(script, setup, ["slow"], 1, seconds=1)
+    assert (first.done, first.left) == ([], ["slow"])
     (setup.out / "hurry").touch()
-    assert sorted(run_parts(script, setup, names, 2).done) == ["a", "d", "slow"]
+    assert run_parts(script, setup, ["slow"], 1).done == ["slow"]
 
 
 def test_processes_share_the_cores(script: Path, tmp_path: Path) -> None:
@@ -146,33 +141,3 @@ def test_a_whole_name_asks_for_that_part_alone() -> None:
     names = ["mawps_2000_1", "mawps_2000_10"]
     assert Setup(None, Path("out"), part="mawps_2000_1").parts(names) == ["mawps_2000_1"]
     assert Setup(None, Path("out"), part="mawps").parts(names) == names
-
-
-def test_parts_of_training_experiments_are_balanced_wherever_time_runs_out() -> None:
-    from uniproto.cli.experiment import find_scripts
-
-    scripts = find_scripts()
-    finetuning = load_script(scripts["finetuning"]).PARTS
-    assert [name.rpartition("_")[2] for name in finetuning[:33]] == [
-        *("0" * 11),
-        *("1" * 11),
-        *("2" * 11),
-    ]
-    script = load_script(scripts["curation"])
-    small = script.PARTS
-    chosen = [name for name in small if not name.startswith("vectors")]
-    for seed in (0, 1, 2):
-        expected = f"mawps_apart_320_{seed}_uniproto_gradients"
-        assert chosen[len(script.SMALL_WAYS) * seed] == expected
-    after = chosen.index("MATH_apart_320_0_uniproto_gradients")
-    assert all(name.startswith("mawps_") for name in chosen[:after])  # all of it, then the next
-    assert all(name.startswith("MATH_") for name in chosen[after:])
-    curation = script.FULL_PARTS
-    assert len(curation) == len(set(curation))
-    first = curation.index("mawps_apart_2000_1_uniproto_gradients")
-    done = [name for name in curation[:first] if "_apart_2000_0_" in name]
-    for target in ("mawps", "calculus", "MATH", "cb", "politics"):
-        assert sum(name.startswith(f"{target}_") for name in done) == len(script.FIRST_WAYS)
-    for number in (1, 2):
-        features = curation.index(f"vectors_english_checkpoint{number}")
-        assert features < curation.index("politics_apart_2000_0_less_checkpoints")
