@@ -11,9 +11,9 @@ import signal
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -135,6 +135,26 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Runs a command in this process."""
+    from uniproto.cli import main
+
+    def command(*arguments: object) -> Ended:
+        status = main([str(argument) for argument in arguments])
+        return Ended(status, *capsys.readouterr())
+
+    return command
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from hypothesis import strategies as st
 
 import uniproto
 from benchmarks import few
-from uniproto.runs.journal import Journal
 
 TINY = Problem(mixture_5(600), k=6, seconds=100)
 
@@ -60,13 +59,6 @@ def test_centres_get_the_nearest_distinct_rows(seed: int, k: int, same: bool) ->
         assert distances[row] <= distances.min() + 1e-5
         assert row not in taken
         taken.append(int(row))
-
-
-def test_rows_beyond_one_block_are_seen() -> None:
-    rows = np.zeros((25_000, 2), np.float32)
-    rows[24_000] = 7
-    rows[13_000] = -7
-    assert nearest_distinct_rows(rows, np.array([[6.0, 6], [-6, -6]])).tolist() == [24_000, 13_000]
 
 
 def test_work_in_a_process_ends_with_a_result_or_a_reason() -> None:
@@ -169,27 +161,6 @@ def test_a_small_run_is_reported_and_resumed(here: list[Any], tmp_path: Path) ->
     assert not here  # nothing is measured twice
     assert again["rows"] == first["rows"]
     assert again["figures"] == first["figures"]
-
-
-def test_a_part_of_a_run(here: list[Any], tmp_path: Path) -> None:
-    assert [row["what"] for row in _report(tmp_path, "5, seed*Batch")["rows"]] == [
-        f"{TINY}: MiniBatchKMeans"
-    ]
-    assert here == [few.choose, few.cost_of]
-    assert not _report(tmp_path, "no such line")["rows"]
-
-
-def test_missing_data_are_said_once(here: list[Any], tmp_path: Path) -> None:
-    report = Report("few", few.TITLE, tmp_path, quick=True)
-    with Journal(tmp_path / "few.jsonl", "lines") as journal:
-        gone = Problem(Data("mnist", 100, "cosine"), k=5, seconds=1)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("UNIPROTO_DATA", str(tmp_path))
-            few.Few(report, journal, tmp_path, "").compare_all((gone, TINY))
-    first, *others = report.content["rows"]
-    assert first["what"] == "mnist, k = 5"
-    assert "UNIPROTO_DATA" in first["unavailable"]
-    assert [row["what"] for row in others] == [f"{TINY}: {name}" for name in few.CONTENDERS]
 
 
 def test_who_does_not_finish_is_not_waited_for_again(

@@ -130,14 +130,6 @@ def test_a_stale_list_goes(run: Run) -> None:
     assert not Path("v.left-out.csv").exists()
 
 
-def test_failing_names_row_reason_and_remedy(run: Run) -> None:
-    status, _, err = run("embed", "t.parquet", "-o", "v.parquet")  # the column called text
-    assert status == 2
-    assert "row 3 (empty)" in err
-    assert "--on-error skip" in err
-    assert not Path("v.parquet").exists()
-
-
 @pytest.mark.parametrize(
     "data",
     [

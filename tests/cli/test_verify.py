@@ -18,7 +18,6 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto.cli import main
 from uniproto.selection.selection import Selection
 from uniproto.transport import prototypes
 
@@ -56,15 +55,6 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pq.write_table(as_table(X[:15]), "parts/first.parquet")
     pq.write_table(as_table(X[15:]), "parts/second.parquet")
     return tmp_path
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        status = main([str(argument) for argument in arguments])
-        return status, *capsys.readouterr()
-
-    return call
 
 
 Run = Callable[..., tuple[int, str, str]]

@@ -42,12 +42,6 @@ def test_weighted_masses_sum_to_what_k_prototypes_need(k: int, values: list[floa
     assert np.abs(masses.weights - weights).max() < 1e-12
 
 
-def test_equal_weights_give_the_uniform_masses() -> None:
-    given, uniform = integer_masses(4, 6, np.full(6, 1 / 6)), integer_masses(4, 6)
-    assert given.need == uniform.need
-    assert given.offer.tolist() == uniform.offer.tolist()
-
-
 def _quotas(k, budgets, mass, smallest=None, largest=None, labels=None):
     count = len(mass)
     return quotas(
@@ -122,11 +116,6 @@ def test_a_whole_share_is_not_lost_to_rounding() -> None:
     # 0.1 + 0.2 of 10 is 3.0000000000000004 − an ulp here or there must not cost a prototype.
     assert _quotas(10, "proportional", [0.1 + 0.2, 0.7 - 1e-16]) == [3, 7]
     assert _quotas(3, "balanced", [0.2, 0.3, 0.5]) == [1, 1, 1]
-
-
-def test_a_mapping_is_taken_as_it_is_and_unnamed_groups_get_nothing() -> None:
-    assert _quotas(5, {"b": 4, "a": 1}, [0.5, 0.3, 0.2], labels=["a", "b", "c"]) == [1, 4, 0]
-    assert _quotas(3, {7: 3}, [0.5, 0.5], labels=[7, 8]) == [3, 0]
 
 
 def test_more_prototypes_than_rows_are_refused() -> None:

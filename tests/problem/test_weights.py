@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import Compute, Density, InvalidInputError, PrototypeSelector, Selection
+from uniproto import Density, InvalidInputError, PrototypeSelector, Selection
 from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import density_from
@@ -113,14 +113,6 @@ def test_one_direction_at_many_lengths_counts_as_copies(dtype: type) -> None:
     np.testing.assert_allclose(found, 1 / 30)
 
 
-def test_tiles_join_seamlessly(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = RNG.normal(size=(300, 5)).astype(np.float32)
-    whole = weights_of(Density(10, 2), np.pad(rows, ((0, 0), (0, 0)))[:, :4])
-    monkeypatch.setattr("uniproto.problem.weights._PAIR_ENTRIES", 100)
-    small = weights_of(Density(10, 2), rows[:, :4], compute=Compute(memory=1))  # 64 rows at a time
-    np.testing.assert_array_equal(whole, small)
-
-
 @pytest.mark.parametrize("metric", ["precomputed", "similarity"])
 def test_matrices_of_the_targets_among_themselves(metric: str) -> None:
     distances = cdist(Y, Y)
@@ -203,24 +195,6 @@ def test_the_estimator() -> None:
 def test_refusals(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         uniproto.select(X, 3, Y, **given)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"q": 0}, "'q' must be at least 1"),
-        ({"q": 2.5}, "'q' must be a whole number"),
-        ({"q": True}, "'q' must be a whole number"),
-        ({"alpha": 0}, "'alpha' must be above 0"),
-        ({"alpha": -1}, "'alpha' must be above 0"),
-        ({"alpha": float("nan")}, "'alpha' must be above 0"),
-        ({"alpha": float("inf")}, "'alpha' must be above 0"),
-        ({"alpha": "2"}, "'alpha' must be above 0"),
-    ],
-)
-def test_senseless_options(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
-        Density(**options)
 
 
 @given(st.integers(1, 10**6), st.floats(1e-3, 1e3))

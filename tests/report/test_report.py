@@ -671,16 +671,6 @@ def test_a_full_disk_keeps_the_old_page(monkeypatch: pytest.MonkeyPatch) -> None
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def start(*arguments: object) -> tuple[int, str, str]:
-        status = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return start
-
-
 def write_table() -> None:
     table = pa.table(
         {

@@ -201,13 +201,6 @@ def test_sources_pick_what_groups_pick() -> None:
     assert chosen.tolist() == expected.indices.tolist()
 
 
-def test_a_similarity_matrix_is_read_as_inner_products_are() -> None:
-    features = pool()
-    by_features = BatchSelector("uniproto", "batch", 13, metric="dot")(features)
-    by_matrix = BatchSelector("uniproto", "batch", 13, metric="similarity")(features @ features.T)
-    assert by_matrix.tolist() == by_features.tolist()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
@@ -290,23 +283,6 @@ def test_quotas(keep: int, options: dict[str, Any], sizes: list[int], expected: 
         selector = BatchSelector(method, "source", keep, **{"keep_small": False, **options})
         counts = counts_of(selector, dict(zip("abcd", sizes, strict=False)))
         assert counts == dict(zip("abcd", expected, strict=False))
-
-
-@pytest.mark.parametrize("budgets", ["proportional", "balanced"])
-def test_every_source_gets_its_share_over_the_steps(budgets: str) -> None:
-    """4 of 64 from 22 sources: remainders to the smallest first gave the three largest nothing."""
-    random = np.random.default_rng(0)
-    weights = 1 / np.arange(1, 23)
-    selector = BatchSelector("random", "source", 4, budgets=budgets, seed=3)
-    picked, due = np.zeros(22), np.zeros(22)
-    for _ in range(200):
-        sources = random.choice(22, 64, p=weights / weights.sum())
-        sizes = np.bincount(sources, minlength=22)
-        present = sizes > 0
-        due += 4 * sizes / 64 if budgets == "proportional" else 4 * present / present.sum()
-        picked += np.bincount(sources[selector(None, sources=sources)], minlength=22)
-    assert np.abs(picked - due).max() < 1
-    assert picked[:3].sum() > (300 if budgets == "proportional" else 100)
 
 
 @properties

@@ -26,7 +26,7 @@ from uniproto.lm import (
     SelectionTrainer,
 )
 from uniproto.lm.batches.flat_batches import spans
-from uniproto.lm.batches.pools import Pool, PoolCollator, as_pool
+from uniproto.lm.batches.pools import PoolCollator, as_pool
 from uniproto.lm.features.gradient_features import gradient_features
 from uniproto.lm.features.losses import example_losses
 
@@ -190,26 +190,6 @@ def test_every_method_chooses_a_share_of_the_examples(tmp_path, method):
     # The rate is rounded to three places, and so is the time it is a rate of.
     trained = logs[-1]["train_samples_per_second"] * logs[-1]["train_runtime"]
     assert trained == pytest.approx(sum(kept), rel=0.01)
-
-
-def test_the_last_pool_of_an_epoch_counts_by_rows(tmp_path):
-    """Fewer rows than are kept are trained on whole, as rows of one example are."""
-    data = packed(examples(20, uneven=True))[:5]
-    trainer = make(tmp_path, data, selection={"method": "random"}, num_train_epochs=1, max_steps=-1)
-    trainer.train()
-    assert [pool.drawn for pool in trainer.pools] == [4, 1]
-    assert len(trainer.last_selection) == trainer.pools[-1].size
-
-
-def test_a_share_is_rounded_and_never_nothing():
-    def kept(size, drawn, keep):
-        return Pool({}, size, None, None, drawn=drawn).examples_in(keep)
-
-    assert kept(size=20, drawn=8, keep=4) == 10
-    assert kept(size=7, drawn=4, keep=1) == 2
-    assert kept(size=128, drawn=128, keep=1) == 1
-    assert kept(size=3, drawn=128, keep=1) == 1  # rows may be empty
-    assert kept(size=128, drawn=None, keep=64) == 64
 
 
 @pytest.mark.slow

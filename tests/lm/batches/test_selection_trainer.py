@@ -267,23 +267,6 @@ def test_a_step_equals_a_plain_step_on_the_selected_examples(
     assert losses_logged(trainer) == losses_logged(other)
 
 
-def test_loss_is_scaled_by_the_kept_tokens(tmp_path):
-    token = {"loss": "token"}
-    data = examples(uneven=True)
-    trainer = make(tmp_path, data=data, gradient_accumulation_steps=2, selection=token)
-    trainer.create_optimizer_and_scheduler(3)
-    pools = iter(trainer.get_train_dataloader())
-    batches, count = trainer.get_batch_samples(pools, 2, trainer.args.device)
-    assert len(batches) == 2
-    assert int(count) == sum(int(batch["labels"][:, 1:].ne(-100).sum()) for batch in batches)
-    logged = make(tmp_path, learning_rate=0.0, max_steps=1, selection=token)
-    logged.train()
-    with torch.no_grad():
-        logged.model.eval()
-        expected = logged.model(**logged.last_batch).loss
-    assert losses_logged(logged)[0] == pytest.approx(float(expected), rel=1e-5)
-
-
 # --- the same again ------------------------------------------------------------------------------
 
 

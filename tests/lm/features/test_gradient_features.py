@@ -153,27 +153,6 @@ def test_one_pass_equals_a_loop_of_backward_passes(name, lora, padding):
     assert error < (1e-12 if dtype == torch.float64 else 5e-6), error
 
 
-@pytest.mark.parametrize("name", ["llama", "phi", "phi3", "gpt2", "stablelm"])
-def test_in_single_precision(name):
-    model = build(name, lora=True, dtype=torch.float32)
-    batch = make_batch()
-    expected, losses = by_loop(model, batch, value_projection(model).parts())
-    found = features_of(model, batch)
-    assert found.features.dtype == torch.float32
-    assert torch.allclose(found.features, expected, rtol=1e-4, atol=1e-5 * expected.abs().max())
-    assert torch.allclose(found.losses, losses, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_padding_on_the_right_changes_nothing(name):
-    model = build(name, lora=True)
-    batch = make_batch(examples=4)
-    together = features_of(model, batch)
-    for row, length in enumerate(batch["attention_mask"].sum(1).tolist()):
-        alone = {key: value[row : row + 1, :length] for key, value in batch.items()}
-        assert torch.allclose(features_of(model, alone).features[0], together.features[row])
-
-
 @pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox", "falcon"])
 def test_the_rows_of_a_fused_layer_are_its_values(name):
     """Values do not enter the attention weights; queries and keys do."""

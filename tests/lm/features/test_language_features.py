@@ -99,16 +99,6 @@ def test_gradients_are_those_of_single_backward_passes(model):
     np.testing.assert_allclose(narrow.vectors, projected(expected, 32, 0).numpy(), atol=5e-6)
 
 
-def test_gradients_of_another_layer(model):
-    layer = "model.layers.0.mlp.up_proj"
-    found = gradients(ROWS[:3], model=model, template=TEMPLATE, width=10**6, layer=layer)
-    network, tokenizer = load_model(model)
-    expected = one_by_one(
-        network, tokenizer, ROWS[:3], [network.model.layers[0].mlp.up_proj.weight]
-    )
-    np.testing.assert_allclose(found.vectors, expected.numpy(), atol=2e-6)
-
-
 @pytest.mark.parametrize("adam", [False, True])
 def test_gradients_of_lora_layers(model, adapter, adam):
     """Projected, they have the inner products of the whole gradients, nearly."""
