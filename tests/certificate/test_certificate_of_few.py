@@ -24,9 +24,7 @@ from uniproto.algorithm import transport_cost
 from uniproto.certificate import candidate_search, row_groups
 from uniproto.certificate.ascent import certify
 from uniproto.certificate.bound import proven_bound
-from uniproto.certificate.candidate_lists import build_lists
 from uniproto.certificate.candidate_search import sample_of
-from uniproto.certificate.gpu_rows import gpu_rows
 from uniproto.certificate.row_bounds import RowBounds, bound_by_rows, largest_fall
 from uniproto.certificate.thresholds import threshold_values
 from uniproto.fills.priced_fills import cheapest_units_of_rows, exact_values
@@ -34,7 +32,6 @@ from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.geometry.gpu_lists import GpuLists
 from uniproto.problem.problem import Problem
 from uniproto.runtime import compiling
-from uniproto.runtime.compiling import working_time
 
 METRICS = [*FEATURE_METRICS, "precomputed", "similarity"]
 
@@ -140,13 +137,6 @@ def test_what_is_known_at_other_prices() -> None:
         rows = np.arange(6)
         known = exact_values(problem, rows, before) - largest_fall(before, after, capacity)
         assert (known <= exact_values(problem, rows, after)).all(), seed
-
-
-def test_a_look_that_runs_out_of_time_leaves_rows_without_a_bound() -> None:
-    problem = Problem(np.random.default_rng(4).random((3000, 3000)), metric="precomputed").with_k(5)
-    bounds = RowBounds(problem, np.arange(3000))
-    assert not bounds.update(np.zeros(3000), deadline=working_time())
-    assert np.isneginf(bounds.values).any()
 
 
 # The search
@@ -323,29 +313,6 @@ def test_rows_on_a_gpu(metric: str, weighted: bool, torch_as_gpu: None) -> None:
         np.testing.assert_allclose(bounds.values, true, atol=near)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_corrected_thresholds_are_close(weighted: bool, torch_as_gpu: None) -> None:
-    draw = np.random.default_rng(16)
-    points = draw.normal(size=(12_000, 6)).astype(np.float32)
-    weights = draw.random(12_000) if weighted else None
-    problem = Problem(points, metric="euclidean", target_weights=weights).with_k(20)
-    gpu = gpu_rows(problem.changed(lists=GpuLists()))
-    assert gpu is not None
-    rows = np.arange(0, 12_000, 60)
-    own = problem.costs.exact_block(rows[:20], np.arange(12_000)).min(axis=0)
-    prices = own.max() - own  # which crowd the targets around every threshold
-    found = [
-        np.concatenate([values for _, values, _ in gpu.values(rows, prices, corrections)])
-        for corrections in range(3)
-    ]
-    true = exact_values(problem, rows, prices)
-    losses = [(true - values) / true for values in found]
-    assert losses[2].min() >= 0
-    assert (np.diff(losses, axis=0) <= 0).all()  # the best threshold counts
-    assert losses[2].mean() < 0.5 * losses[0].mean()
-    assert losses[2].max() < 1e-4
-
-
 def test_a_search_on_a_gpu(torch_as_gpu: None, few_of_many: None) -> None:
     points = np.random.default_rng(13).normal(size=(500, 6)).astype(np.float32)
     selection = uniproto.select(points, 5, metric="euclidean")
@@ -368,28 +335,6 @@ def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
     problem = Problem(rows, targets, metric="sqeuclidean", target_weights=weights).with_k(2)
     problem, prices = problem.changed(lists=GpuLists()), np.zeros(n)
     assert bound_by_rows(problem, prices) <= most_proven(problem, prices)
-
-
-@pytest.mark.parametrize("gpu", [False, True])
-def test_thresholds_settle_where_good_prices_crowd_the_targets(
-    gpu: bool, torch_as_gpu: None
-) -> None:
-    draw = np.random.default_rng(21)
-    points = draw.normal(size=(2000, 8)).astype(np.float32)
-    problem = Problem(points, metric="euclidean").with_k(10)
-    problem = problem.changed(lists=GpuLists()) if gpu else problem
-    offered = problem.masses.offer / problem.masses.need
-    rows = np.arange(0, 2000, 20)
-    costs = problem.costs.exact_block(rows, np.arange(2000))
-    own = costs[:10].min(axis=0)  # each target then costs ten rows about the same
-    there = own.max() - own + 0.05 * draw.random(2000)
-    lists = build_lists(RowBounds(problem, rows), np.arange(len(rows)), there)
-    moved = there + 0.05 * draw.random(2000)
-    true = exact_values(problem, rows, moved)
-    given = np.arange(len(rows)), moved.astype(np.float32), offered.astype(np.float32)
-    found = [lists.values(*given) for _ in range(4)]
-    for later in found[1:]:  # the first follows from the old prices
-        np.testing.assert_allclose(later, true, rtol=2e-3)
 
 
 @pytest.mark.slow

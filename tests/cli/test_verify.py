@@ -150,7 +150,7 @@ OPTIONS: dict[str, list[object]] = {
     "similarity": ["costs.npy", "--metric", "similarity"],
     "another method": ["pool.npy", "--method", "random", "--seed", 5],
     "learned weights": ["pool.npy", "--method", "protodash"],
-    "seconds": ["pool.npy", "--seconds", "5"],
+    "seconds": ["pool.npy", "--seconds", "1"],
     "resolve": ["pool.npy", "--method", "greedy", "--plan", "resolve"],
     "a folder": ["parts", "--column", "embedding", "--id", "doc"],
 }  # fmt: skip
@@ -195,11 +195,11 @@ def test_the_same_certificate_as_from_python(select: Select, run: Run) -> None:
 
 
 def test_seconds_and_certify_of_select(run: Run) -> None:
-    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--seconds", "2", "--certify")
+    status, out, _ = run("select", "pool.npy", "-k", K, "-o", "out", "--seconds", "1", "--certify")
     assert status == 0
     assert "no choice can be below" in out or "is the least possible" in out
     manifest = read_manifest()
-    assert manifest["options"]["seconds"] == 2
+    assert manifest["options"]["seconds"] == 1
     assert manifest["cost"] <= uniproto.select(X, K).cost
     status, _, err = run("select", "pool.npy", "-k", K, "--seconds", "1", "--method", "random")
     assert status == 2

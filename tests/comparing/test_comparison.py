@@ -119,17 +119,6 @@ def test_a_summary_is_mean_and_spread(every: Comparison) -> None:
     )
 
 
-def test_the_table_prints(every: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    every.table()
-    printed = capsys.readouterr().out
-    assert printed == f"{every}\n"
-    (line,) = [line for line in printed.splitlines() if line.startswith("random") and "±" in line]
-    assert line.count("±") >= 2
-    assert printed.splitlines()[3].split()[1] == "*"
-    assert "minority classes: c" in printed
-    assert "accuracy by class" in printed
-
-
 def test_seeds_may_be_listed() -> None:
     found = compare(X, 4, methods=["random"], seeds=[11, 7])
     assert [row["seed"] for row in found.rows] == [11, 7]

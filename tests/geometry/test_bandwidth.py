@@ -111,14 +111,6 @@ def test_large_sets_are_sampled_always_alike() -> None:
     assert again.costs.bandwidth == problem.costs.bandwidth
 
 
-def test_it_scales_with_the_features() -> None:
-    plain = uniproto.select(X, 7, metric="rbf")
-    scaled = uniproto.select(X * 1024, 7, metric="rbf")
-    assert scaled.indices.tolist() == plain.indices.tolist()
-    assert scaled.cost == pytest.approx(plain.cost, rel=1e-9)
-    assert scaled.bandwidth == pytest.approx(1024 * plain.bandwidth)
-
-
 # --- that it travels ----------------------------------------------------------------------------
 
 

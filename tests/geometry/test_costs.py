@@ -77,24 +77,6 @@ def test_costs_of_features(metric: str, dtype: type, storage: str) -> None:
     assert exact.min() >= 0
 
 
-@pytest.mark.parametrize("storage", ["dense", "csr_array"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("metric", FEATURE_METRICS)
-def test_parts_of_the_costs_agree_with_the_whole(metric: str, dtype: type, storage: str) -> None:
-    source, target = features(dtype, storage)
-    costs = make_costs(source, target, metric)
-    whole = costs.block(EVERY)
-    close = {"atol": TOLERANCE[dtype] * whole.max()}
-    rows, columns = np.array([3, 9, 2]), np.array([22, 0, 5, 6])
-    np.testing.assert_allclose(costs.block(rows), whole[rows], **close)
-    np.testing.assert_allclose(costs.block(slice(4, 9), columns), whole[4:9, columns], **close)
-    np.testing.assert_allclose(costs.block(EVERY, slice(3, 8)), whole[:, 3:8], **close)
-    np.testing.assert_allclose(costs.block(rows, columns), whole[np.ix_(rows, columns)], **close)
-    np.testing.assert_allclose(
-        costs.exact_block(rows, columns), whole[np.ix_(rows, columns)], **close
-    )
-
-
 ROWS = [EVERY, slice(2, 9), slice(0, 4), np.array([3, 9, 2, 8]), np.array([5])]
 COLUMNS = [EVERY, slice(3, 20), slice(0, 1), np.array([22, 0, 5, 6]), np.arange(N)[::-1]]
 
@@ -310,16 +292,6 @@ def test_copies_are_no_distance_apart(metric: str, dtype: type, storage: str) ->
     assert distances[11] > 0
     tolerance = 1e-10 if dtype is np.float64 else 1e-6 if metric == "cosine" else 1e-4
     np.testing.assert_allclose(distances, expected, atol=tolerance)
-
-
-def test_twins_are_found_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = features(np.float64, "dense")
-    matrix = np.random.default_rng(9).random((M, N))
-    for costs in (make_costs(source, target, "l1"), make_costs(matrix, None, "precomputed")):
-        at_once = costs.twin_distances(4)
-        with monkeypatch.context() as patch:
-            patch.setattr("uniproto.geometry.blocks._BLOCK_BYTES", 4 * WIDTH * 3)
-            np.testing.assert_array_equal(costs.twin_distances(4), at_once)
 
 
 def test_twins_of_a_matrix_are_rows_the_target_cannot_tell_apart() -> None:

@@ -192,20 +192,6 @@ def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
     assert_picks_of_oracle(selection, costs, **plan)
 
 
-def test_short_lists_with_many_ties() -> None:
-    """Whole costs: sums are exact, so that equal fills are equal to the last bit."""
-    rng = np.random.default_rng(19)
-    for trial in range(10):
-        costs = rng.integers(0, 4, (70, 100)).astype(DTYPES[trial % 2])
-        selection = select_greedily(
-            costs,
-            11,
-            metric="precomputed",
-            compute=scarce(1 + trial % 3, 70, costs.dtype),
-        )
-        assert_picks_of_oracle(selection, costs)
-
-
 def test_plan_and_certificate_do_not_depend_on_the_length_of_lists() -> None:
     source, target = points(M, 1), points(N, 2)
     question = {"metric": "euclidean", "certify": True}
@@ -308,19 +294,6 @@ COLUMN_SETS = {
     "shuffled": np.random.default_rng(29).permutation(N)[:95],
     "one": np.array([17]),
 }
-
-
-@pytest.mark.parametrize("chosen", COLUMN_SETS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_index_of_some_columns(kind: str, chosen: str) -> None:
-    costs, columns = costs_of(kind), COLUMN_SETS[chosen]
-    rows = np.array([9, 2, 99, 50])
-    found, where = CpuLists().index(costs, columns).nearest(rows, 12)
-    count = min(12, len(columns))
-    assert found.shape == (4, count)
-    expected, positions = brute_force(costs.block(EVERY)[np.ix_(rows, columns)], count)
-    np.testing.assert_array_equal(where, positions)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("length", [1, 9, 10 * N])

@@ -175,25 +175,6 @@ def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
     assert scarce.indices.tolist() == plain.indices.tolist()
 
 
-def test_following_the_advice_with_groups() -> None:
-    source = rows_of("f8", M, 1)
-    labels = np.repeat([0, 1, 2], [10, 30, 50])
-    memory, refusals = 1, 0
-    while True:
-        try:
-            selection = uniproto.select(
-                source, K, groups=labels, method=GREEDY, compute=uniproto.Compute(memory=memory)
-            )
-            break
-        except InfeasibleError as error:
-            advised = int(re.search(r"memory=(\d+)", str(error))[1])
-            assert advised > memory
-            memory, refusals = advised, refusals + 1
-    assert 1 <= refusals <= 3  # each group may ask for more than the one before
-    plenty = uniproto.select(source, K, groups=labels, method=GREEDY)
-    assert selection.indices.tolist() == plenty.indices.tolist()
-
-
 def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
     method, needed = Greedy(plan=Entropic(reg=0.1)), M * N * 8

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import uniproto
+from uniproto.data.tables import read_input
 
 pytest.importorskip("ray")
 
@@ -41,9 +41,10 @@ def test_tasks_on_gpus_get_one_each() -> None:
 def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) -> None:
     from uniproto.scale import select
 
-    options: dict[str, Any] = {"columns": uniproto.Columns(use=["vector"]), "progress": False}
-    on_gpus = select(pool, 9, aim, **options)
-    on_cores = select(pool, 9, aim, compute=uniproto.Compute(device="cpu"), **options)
+    vectors = uniproto.Columns(use=["vector"])
+    on_gpus = select(pool, 9, aim, columns=vectors, per_part=1000, progress=False)  # all its rows
+    source, target = (read_input(side, "vector").features for side in (pool, aim))
+    on_cores = uniproto.select(source, 9, target, compute=uniproto.Compute(device="cpu"))
     assert on_gpus.indices.tolist() == on_cores.indices.tolist()
 
 

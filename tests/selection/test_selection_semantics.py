@@ -294,15 +294,6 @@ def test_source_groups_the_target_lacks_are_never_chosen(
     assert set(counts(selection, groups)) == {"ant", "cat"}
 
 
-@pytest.mark.parametrize("budgets", ["proportional", "balanced"])
-def test_a_group_without_target_mass_gets_nothing(budgets, source, groups) -> None:
-    weights = np.where(groups == "cat", 0.0, 1.0)
-    selection = uniproto.select(
-        source, 6, groups=uniproto.Groups(groups, budgets=budgets), target_weights=weights
-    )
-    assert set(counts(selection, groups)) == {"ant", "bee"}
-
-
 @pytest.mark.parametrize("method", ["kmeans", "protodash", "facility_location"])
 def test_learned_weights_of_a_group_add_up_to_its_share(method, source, groups) -> None:
     budgets = {"ant": 1, "bee": 4}  # nothing like the 12 and 9 rows that weights must follow
@@ -335,13 +326,6 @@ def test_groups_may_have_the_names_of_notes(source, groups, tmp_path) -> None:
 # --- Given and excluded rows ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_given_rows_come_first_in_their_order(name, source, target) -> None:
-    selection = uniproto.select(source, K, target, method=METHODS[name], include=[17, 3, 11])
-    assert selection.indices[:3].tolist() == [17, 3, 11]
-    assert_contract(selection, K, (M, N), np.full(N, 1 / N))
-
-
 def test_given_rows_count_in_their_groups_budget(source, target, groups, target_groups) -> None:
     cats = np.flatnonzero(groups == "cat")[[2, 0]].tolist()
     bee = int(np.flatnonzero(groups == "bee")[4])
@@ -369,15 +353,6 @@ def test_given_rows_raise_a_budget_that_is_too_small_for_them(source, groups) ->
     cats = np.flatnonzero(groups == "cat")[:4].tolist()
     selection = uniproto.select(source, 8, groups=groups, include=cats)
     assert counts(selection, groups)["cat"] == 4
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_excluded_rows_are_never_chosen_and_remain_targets(name, source) -> None:
-    favourites = uniproto.select(source, K, method=METHODS[name]).indices
-    selection = uniproto.select(source, K, method=METHODS[name], exclude=favourites)
-    assert not set(favourites.tolist()) & set(selection.indices.tolist())
-    assert selection.plan.shape == (K, M)
-    np.testing.assert_allclose(selection.plan.sum(axis=0)[favourites], 1 / M, rtol=1e-9)
 
 
 # --- Distinct prototypes --------------------------------------------------------------------------
@@ -574,20 +549,6 @@ def test_one_part_may_be_sparse_and_the_other_dense(sparse_part, source, target)
         else (source, sp.csr_array(target))
     )
     assert uniproto.select(mixed[0], K, mixed[1]).indices.tolist() == plain.indices.tolist()
-
-
-@pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8"]
-)
-def test_torch_tensors(dtype, source, target) -> None:
-    torch = pytest.importorskip("torch")
-    kind = getattr(torch, dtype)
-    tensors = [torch.tensor(np.abs(part) * 20 + 1).to(kind) for part in (source, target)]
-    arrays = [part.to(torch.float64).numpy() for part in tensors]
-    plain = uniproto.select(arrays[0], K, arrays[1], metric="l1")
-    other = uniproto.select(tensors[0], K, tensors[1], metric="l1")
-    assert other.indices.tolist() == plain.indices.tolist()
-    assert other.cost == pytest.approx(plain.cost, rel=1e-5)
 
 
 def test_a_tensor_that_wants_gradients(source) -> None:

@@ -108,17 +108,6 @@ def test_costs_that_are_all_the_same(constant: float, one_arc_at_a_time: list[in
     assert_optimal(problem, np.array([4, 0, 2]), solved)
 
 
-def test_zero_costs_here_and_there(one_arc_at_a_time: list[int]) -> None:
-    """An arc that costs nothing is an arc all the same."""
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        costs = rng.random((6, 14)) * (rng.random((6, 14)) < 0.5)
-        problem = Problem(costs, metric="precomputed").with_k(4)
-        rows = rng.permutation(6)[:4]
-        del one_arc_at_a_time[:]
-        assert_optimal(problem, rows, transport(problem, rows))
-
-
 def test_a_selection_of_usual_size() -> None:
     """Above the size where the dense solve is quicker, with no constant changed."""
     points = np.random.default_rng(4).normal(size=(4500, 4))
