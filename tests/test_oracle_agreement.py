@@ -379,4 +379,4 @@ def test_entropic_iterations_follow_the_paper_by_default() -> None:
         assert hasty["unconverged_plans"] == 4
         assert hasty["marginal_violation"] > found[0].details.notes["marginal_violation"] >= 0
     with pytest.warns(DataWarning, match="Raise reg or iterations"):
-        uniproto.select(100 * points, 50, method=Greedy(plan=Entropic()), metric="euclidean")
+        uniproto.select(100 * points, 5, method=Greedy(plan=Entropic()), metric="euclidean")

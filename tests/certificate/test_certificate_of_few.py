@@ -337,7 +337,6 @@ def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
     assert bound_by_rows(problem, prices) <= most_proven(problem, prices)
 
 
-@pytest.mark.slow
 def test_a_sample_of_the_targets_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
     draw = np.random.default_rng(15)

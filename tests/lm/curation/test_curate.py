@@ -366,6 +366,13 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
     assert "--prompt" not in line
 
 
+def test_columns_of_text_mean_sentence_embeddings(model):
+    rows = [{"question": f"how many are {n} apples"} for n in range(12)]
+    said = uniproto.lm.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
+    usual = uniproto.lm.curate(rows[:9], rows[9:], 3, text="question", model=model)
+    np.testing.assert_array_equal(said.indices, usual.indices)
+
+
 @pytest.mark.slow
 def test_messages(model, tmp_path, capsys):
     folder = tiny_model(tmp_path / "chat", positions=64, spread=0.3)
