@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from support.charts import pretraining_curves
 from support.runs import Setup
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.lm.pretraining import pretrain as pretraining
