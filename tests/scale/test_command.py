@@ -14,7 +14,6 @@ import pytest
 
 import uniproto
 from uniproto.cli import main
-from uniproto.scale.parts import PARTS_FOLDER
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
