@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from support.longtail_report import (
 )
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
-from uniproto import Density, Entropic, Greedy, UniProto
+from uniproto import Density, Entropic, Greedy
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.geometry.blocks import EVERY
@@ -46,7 +45,6 @@ from uniproto.select import run_method
 
 TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-10-LT (Figure 3)"
 
-POLISH_SECONDS, QUICK_POLISH_SECONDS = 5, 0.3
 BANDWIDTHS = (1.0, 0.5, 0.35, 0.25, 0.15)  # shares of the median distance
 
 
@@ -60,12 +58,10 @@ class Part:
     seeds: int
 
 
-def curves(draw: Draw, k: int, seed: int, polish: float = POLISH_SECONDS) -> list[dict[str, Any]]:
-    """Every method; UniPROT polished; UniPROT and k-medoids with weights and with budgets."""
-    greedy = Greedy()  # as in the paper
+def curves(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
+    """Every method, the default among them; UniPROT and k-medoids with weights and with budgets."""
     every = {name: METHODS[name]() for name in METHODS if name not in ("fasterpam", *FOR_A_TASK)}
-    every |= {"uniproto": greedy, "uniproto+polish": UniProto(seconds=polish)}
-    beside = {"uniproto": greedy, "kmedoids": METHODS["kmedoids"]()}
+    beside = {name: every[name] for name in ("greedy", "kmedoids")}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "plain": (every, {}),
         "density": (beside, {"target_weights": uniproto.Density()}),
@@ -116,7 +112,7 @@ def factors(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     return [
         {"method": method, "aim": aim} | _judged(matrix, draw, k, method, options)
         for aim, options in asked.items()
-        for method in ("uniproto", "kmedoids")
+        for method in ("greedy", "kmedoids")
     ]
 
 
@@ -131,7 +127,7 @@ def kernels(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
             matrix, metric = near, draw.metric
         else:
             matrix, metric = -np.expm1(-((distances / (share * median)) ** 2) / 2), f"rbf {share:g}"
-        for method in ("uniproto", "kmedoids"):
+        for method in ("greedy", "kmedoids"):
             named = {"method": method, "aim": "plain", "metric": metric}
             rows.append(named | _judged(matrix, draw, k, method, {}, near, by_class=True))
     return rows
@@ -142,10 +138,10 @@ def plans(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     matrix = make_costs(draw.source, draw.target, draw.metric).block(EVERY)
     methods = {
         "kmedoids": "kmedoids",
-        "uniproto": Greedy(),
-        "uniproto, resolve": Greedy(plan="resolve"),
-        "uniproto, entropic 0.01": Greedy(plan=Entropic(reg=0.01)),
-        "uniproto, entropic 0.1": Greedy(plan=Entropic(reg=0.1)),
+        "greedy": Greedy(),
+        "greedy, resolve": Greedy(plan="resolve"),
+        "greedy, entropic 0.01": Greedy(plan=Entropic(reg=0.01)),
+        "greedy, entropic 0.1": Greedy(plan=Entropic(reg=0.1)),
     }
     return [
         {"method": name, "aim": "plain"} | _judged(matrix, draw, k, method, {})
@@ -272,9 +268,7 @@ FULL_PARTS = {
 }
 _DIGITS = Setting("digits", share=0.03, per_class=30, size=300)
 QUICK_PARTS = {
-    "curves-digits": Part(
-        partial(curves, polish=QUICK_POLISH_SECONDS), (replace(_DIGITS, small=(0, 5)),), (10, 20), 2
-    ),
+    "curves-digits": Part(curves, (replace(_DIGITS, small=(0, 5)),), (10, 20), 2),
     "factors-digits": Part(
         factors, tuple(replace(_DIGITS, metric=metric) for metric in METRICS[:2]), (10,), 2
     ),
@@ -321,8 +315,7 @@ def _publish(
 
 
 def _settings(quick: bool) -> dict[str, Any]:
-    polish = QUICK_POLISH_SECONDS if quick else POLISH_SECONDS
-    return {"quick": quick, "polish_seconds": polish, "pca_dimensions": PCA_DIMENSIONS}
+    return {"quick": quick, "pca_dimensions": PCA_DIMENSIONS}
 
 
 def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:

@@ -65,7 +65,7 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         others = found["kmedoids"]
         for name, ours in found.items():
-            if not name.startswith("uniproto"):
+            if not name.startswith(("greedy", "uniproto")):
                 continue
             for measure, word in MEASURES.items():
                 values = [
@@ -75,7 +75,7 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 table.append(
                     dict(zip(columns, key, strict=True))
                     | {"method": name, "measure": word}
-                    | {"uniproto": np.mean(values[0]), "kmedoids": np.mean(values[1])}
+                    | {"ours": np.mean(values[0]), "kmedoids": np.mean(values[1])}
                     | {"difference": apart.mean, "standard_error": apart.error}
                     | {"draws": apart.draws, "above": apart.above, "equal": apart.equal}
                     | {"verdict": apart.verdict}
@@ -106,12 +106,12 @@ def curves_report(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def costs_report(rows: Sequence[dict[str, Any]]) -> str:
-    """Is polished UniPROT the lowest uniform OT cost of all methods?"""
+    """Is the default the lowest uniform OT cost of all methods?"""
     costed = [row for row in rows if row["part"].startswith("curves") and row["aim"] == "plain"]
     units = len(by(costed, "part", "k", "seed"))
-    above = not_lowest(costed, "uniproto+polish", "part", "k", "seed")
+    above = not_lowest(costed, "uniproto", "part", "k", "seed")
     text = (
-        f"Uniform OT cost: uniproto+polish is the lowest of all methods in "
+        f"Uniform OT cost: the default is the lowest of all methods in "
         f"{units - len(above)} of {units} units (setting, k, draw)."
     )
     for (part, k, seed), name, share in above:
@@ -120,7 +120,7 @@ def costs_report(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def paired_report(table: Sequence[dict[str, Any]]) -> str:
-    """UniPROT, as it is and polished, beside k-medoids on the settings of the paper."""
+    """UniPROT and the default beside k-medoids on the settings of the paper."""
     found = [
         row
         for row in table
@@ -222,7 +222,7 @@ def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], 
             _pooled(
                 pooled[level],
                 measure,
-                lambda row: row["method"] == "uniproto",
+                lambda row: row["method"] == "greedy",
                 lambda row: row["method"] == "kmedoids",
                 "aim",
             )
@@ -238,10 +238,10 @@ def prototypes_report(rows: Sequence[dict[str, Any]]) -> str:
         for row in rows
         if row["part"].startswith("factors")
         and row["aim"] == "plain"
-        and row["method"] in ("uniproto", "kmedoids")
+        and row["method"] in ("greedy", "kmedoids")
     ]
     lines: dict[str, list[str]] = {"prototypes of minority classes": []}
-    lines |= {name: [] for name in ("k", "proportional", "uniproto", "kmedoids")}
+    lines |= {name: [] for name in ("k", "proportional", "greedy", "kmedoids")}
     for (part, skew, k), group in by(plain, "part", "skew", "k").items():
         lines["prototypes of minority classes"].append(f"{part}, {skew}")
         lines["k"].append(str(k))
@@ -308,11 +308,11 @@ def _pooled(
 def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
     """Accuracy against the number of prototypes, a panel for each setting."""
     shown = {
-        ("uniproto", "plain"): "UniPROT",
-        ("uniproto+polish", "plain"): "UniPROT, polished",
+        ("greedy", "plain"): "UniPROT, as in the paper",
+        ("uniproto", "plain"): "UniPROT, our default",
         ("kmedoids", "plain"): "k-medoids",
-        ("uniproto", "density"): "UniPROT, density weights",
-        ("uniproto", "balanced"): "UniPROT, class-balanced weights (labels)",
+        ("greedy", "density"): "UniPROT, density weights",
+        ("greedy", "balanced"): "UniPROT, class-balanced weights (labels)",
         ("random", "plain"): "random",
     }
     points = []
@@ -377,7 +377,7 @@ def kernels_report(table: Sequence[dict[str, Any]]) -> str:
     }
     for (measure,), rows in by(found, "measure").items():
         lines[measure] = [
-            f"{_starred(row)} ({100 * row['uniproto']:.1f}, {100 * row['kmedoids']:.1f})"
+            f"{_starred(row)} ({100 * row['ours']:.1f}, {100 * row['kmedoids']:.1f})"
             for row in rows
         ]
     return aligned(lines)
@@ -392,10 +392,10 @@ def skews_report(rows: Sequence[dict[str, Any]]) -> str:
             f"{part.removeprefix('kernels-')}, {metric}"
         )
         for measure, word in MEASURES.items():
-            apart = _pooled(group, measure, _is("uniproto", "plain"), _is("kmedoids", "plain"))
+            apart = _pooled(group, measure, _is("greedy", "plain"), _is("kmedoids", "plain"))
             both = [
                 f"{100 * np.mean([row[measure] for row in group if row['method'] == name]):.1f}"
-                for name in ("uniproto", "kmedoids")
+                for name in ("greedy", "kmedoids")
             ]
             lines[word].append(f"{apart.strip()} ({', '.join(both)})")
     return aligned(lines)
@@ -433,7 +433,7 @@ def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
                 )
             lines["each with its best"].append(f"{question}, k = {k}")
             lines["chosen by"].append(MEASURES[criterion])
-            lines["UniPROT"].append(best["uniproto"])
+            lines["UniPROT"].append(best["greedy"])
             lines["k-medoids"].append(best["kmedoids"])
             judged = {
                 method: by(
@@ -444,7 +444,7 @@ def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
             for measure, word in MEASURES.items():
                 ours, theirs = (
                     [float(np.mean([row[measure] for row in runs])) for runs in judged[m].values()]
-                    for m in ("uniproto", "kmedoids")
+                    for m in ("greedy", "kmedoids")
                 )
                 apart = difference(ours, theirs)
                 star = "" if apart.verdict == "open" else "*"
@@ -474,13 +474,12 @@ def smallest_report(rows: Sequence[dict[str, Any]]) -> str:
             smallest = [f"class_{label}" for label in range(10 - count, 10)]
             cells = [
                 [np.mean([row[name] for name in smallest]) for row in group if row["method"] == m]
-                for m in ("uniproto", "kmedoids")
+                for m in ("greedy", "kmedoids")
             ]
             title = "3 smallest classes" if count == 3 else "5 smallest"
             lines[title].append(_both(*cells))
         cells = [
-            [row["accuracy"] for row in group if row["method"] == m]
-            for m in ("uniproto", "kmedoids")
+            [row["accuracy"] for row in group if row["method"] == m] for m in ("greedy", "kmedoids")
         ]
         lines["overall"].append(_both(*cells))
     return aligned(lines)
