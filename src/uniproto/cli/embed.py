@@ -112,15 +112,7 @@ def run(options: argparse.Namespace) -> None:
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."
         )
     with _spread(spec) as spread:
-        found = items.embed(
-            spec.model,
-            batch_size=spec.batch_size,
-            device=spec.device,
-            cache=False if spec.no_cache else spec.cache or True,
-            on_error=spec.on_error,
-            progress=False if spec.quiet else None,
-            spread=spread,
-        )
+        found = items.embed(spec.model, spread=spread, **spec.embedding())
     _write(output, items, found)
     if spec.quiet:
         return

@@ -27,6 +27,7 @@ from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import Balanced, Columns, Compute, Groups
 from uniproto.problem.weights import WEIGHTS, density_from
+from uniproto.runtime.settings import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -293,12 +294,8 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
         return embedded_data(
             read_items(spec, path, like=() if like is None else like.feature_columns),
             spec.model,
-            batch_size=spec.batch_size,
-            device=spec.device,
-            cache=False if spec.no_cache else spec.cache or True,
-            on_error=spec.on_error,
             model_digest=spec.model_digest,
-            progress=False if spec.quiet else None,
+            **spec.embedding(),
         )
     refuse_pictures(Path(path))
     named = spec.named_columns()
@@ -328,16 +325,8 @@ def language_features(spec: SelectSpec) -> LanguageFeatures | None:
     if spec.model is None:
         flag = "--hidden" if spec.hidden else "--gradients"
         raise InvalidInputError(f"{flag} needs --model. Name a language model.")
-    return LanguageFeatures(
-        kind,
-        spec.adapter,
-        spec.adam,
-        spec.layer,
-        spec.width,
-        spec.template or TEMPLATE,
-        spec.max_length,
-        spec.bf16,
-    )
+    given = {**vars(spec), "kind": kind, "template": spec.template or TEMPLATE}
+    return made_of(LanguageFeatures, given)
 
 
 def read_items(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from uniproto.cli.report import ReportSpec
     from uniproto.data.tables import InputData
+    from uniproto.features.files import Items
     from uniproto.report.examples import Examples, Reader
 
 
@@ -64,14 +65,14 @@ def _known(
     spec, limited = inputs.spec, limited_column(inputs.spec)
     # The classes that a record names, or the sources that it tells of or limits.
     named = spec.labels or manifest["arguments"].get("source") or (limited and limited[0])
-    embedding = (manifest["inputs"].get(role) or {}).get("embedding") or {}
+    items: Items | None = getattr(data, "items", None)  # what was embedded
     ids = _ids(data, spec.id)
-    pictures, white = _pictures(data, page, embedding, ids)
+    pictures, white = _pictures(data, page, items, ids)
     labels = _labels(data, role, page.labels, named)
-    names, folders = _file_names(data, embedding)
+    names, folders = _file_names(data, items)
     return Examples(
         len(data.features),
-        text=_text(data, role, page, embedding),
+        text=_text(data, role, page, items),
         pictures=pictures,
         white=white,
         labels=folders if labels is None else labels,
@@ -91,13 +92,12 @@ def _ids(data: InputData, name: str | None) -> NDArray[Any] | None:
 
 
 def _file_names(
-    data: InputData, embedding: Mapping[str, Any]
+    data: InputData, items: Items | None
 ) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     """The names of picture files, and the folders they are sorted into, where there are any."""
-    name = embedding.get("column")
-    if embedding.get("kind") != "images" or data.table is None or name is None:
+    if items is None or items.kind != "images" or data.table is None:
         return None, None
-    values = data.table.column(name)
+    values = data.table.column(items.column)
     if not is_text(values.type):
         return None, None
     paths = [PurePosixPath(value or "") for value in values.to_pylist()]
@@ -109,21 +109,17 @@ def _file_names(
     )
 
 
-def _text(
-    data: InputData, role: str, page: ReportSpec, embedding: Mapping[str, Any]
-) -> Reader | None:
+def _text(data: InputData, role: str, page: ReportSpec, items: Items | None) -> Reader | None:
     """The texts of --text, or those that the selection was made from."""
-    name = page.text
-    if name is None and page.images is None and embedding.get("kind") in ("text", "language"):
-        name = embedding["column"]
-        assert data.table is not None
-        if name not in data.table.column_names:
-            return joined_columns(data.table, name.split(","))
-        return texts_in(column(data.table, name))
-    if name is None:
+    if page.text is not None:
+        present = _has_column(data, page.text, "--text", needed=role == "source")
+        return column(data.table, page.text) if present else None
+    if items is None or page.images is not None or not items.columns:
         return None
-    present = _has_column(data, name, "--text", needed=role == "source")
-    return column(data.table, name) if present else None
+    assert data.table is not None
+    if len(items.columns) > 1:
+        return joined_columns(data.table, items.columns)
+    return texts_in(column(data.table, items.column))
 
 
 def _labels(
@@ -172,14 +168,14 @@ def _has_column(data: InputData, name: str, parameter: str, *, needed: bool) -> 
 def _pictures(
     data: InputData,
     page: ReportSpec,
-    embedding: Mapping[str, Any],
+    items: Items | None,
     ids: NDArray[Any] | None,
 ) -> tuple[Reader | None, float | None]:
     """The pictures of --images or those embedded, and the value of white of an array."""
     if page.images is not None:
         return _named_pictures(data, page.images, ids)
-    if page.text is None and embedding.get("kind") == "images":
-        return _embedded_pictures(data, embedding), None
+    if page.text is None and items is not None and items.folder is not None:
+        return paths(column(data.table, items.column), items.folder), None
     return None, None
 
 
@@ -188,7 +184,8 @@ def _named_pictures(
 ) -> tuple[Reader | None, float | None]:
     """Pictures of a column, of a folder or of an array, whichever has this name."""
     if data.table is not None and images in data.table.column_names:
-        return paths(column(data.table, images), _home(data)), None
+        home = data.path if data.path.is_dir() else data.path.parent
+        return paths(column(data.table, images), home), None
     folder = Path(images).expanduser()
     if folder.is_dir():
         return _pictures_in(folder, data, images, ids), None
@@ -207,21 +204,6 @@ def _pictures_in(folder: Path, data: InputData, images: str, ids: NDArray[Any] |
     if items is not None and items.folder is not None and not items.is_folder:
         return paths(column(data.table, items.column), items.folder)
     return folder_of_pictures(folder, *file_rows(data), ids)
-
-
-def _embedded_pictures(data: InputData, embedding: Mapping[str, Any]) -> Reader | None:
-    """The pictures that the selection was made from."""
-    if data.table is None:
-        return None
-    folder = _home(data)
-    if embedding["named"] not in (*data.table.column_names, ".") and not data.path.is_dir():
-        folder = Path(embedding["named"])
-    return paths(column(data.table, embedding["column"]), folder)
-
-
-def _home(data: InputData) -> Path:
-    """Where relative paths of pictures begin."""
-    return data.path if data.path.is_dir() else data.path.parent
 
 
 def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:

@@ -286,6 +286,16 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
         """Whether a model turns rows into vectors."""
         return bool(self.text or self.images or self.gradients or self.hidden)
 
+    def embedding(self) -> dict[str, Any]:
+        """How vectors are computed and kept."""
+        return {
+            "batch_size": self.batch_size,
+            "device": self.device,
+            "cache": False if self.no_cache else self.cache or True,
+            "on_error": self.on_error,
+            "progress": False if self.quiet else None,
+        }
+
     def named_columns(self) -> dict[str, str]:
         """The columns that are no features, each with the option that names it."""
         weights = None if names_weights(self.weights) else self.weights
