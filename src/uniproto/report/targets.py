@@ -49,6 +49,13 @@ def costs_of_targets(
         return np.where(weights > 0, carried / weights, np.nan)
 
 
+def typical_cost(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The cost that half of the mass does not exceed."""
+    order = np.argsort(costs)[: np.count_nonzero(weights)]  # what has no weight is NaN, and last
+    reached = np.cumsum(weights[order]) >= 0.5 * (1 - 1e-12) * weights.sum()
+    return float(costs[order[int(np.argmax(reached))]])
+
+
 def worst_targets(
     costs: NDArray[np.float64] | None, weights: NDArray[np.float64]
 ) -> NDArray[np.intp]:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uniproto.errors import TooFewApartError
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
 from uniproto.problem.problem import Problem
+from uniproto.report.targets import typical_cost
 from uniproto.report.words import (
     LONGEST_NAME,
     NO_DATA,
@@ -151,13 +151,6 @@ def _unit(selection: Selection) -> str:
     return words if selection.details.preparation is None else f"{words} in spreads of a column"
 
 
-def _median(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """The cost that half of the mass does not exceed."""
-    order = np.argsort(costs)
-    reached = np.cumsum(weights[order]) >= weights.sum() / 2
-    return float(costs[order[int(np.argmax(reached))]])
-
-
 def verdict_of(content: Content) -> Verdict:
     selection, n, random = content.selection, content.weighed, content.draws
     k, (m, everyone), cost = selection.k, selection.shape, selection.cost
@@ -172,7 +165,7 @@ def verdict_of(content: Content) -> Verdict:
     ]
     parts = [f"On average a target is {word}{figure(cost)} from its prototype ({_unit(selection)})"]
     if content.costs is not None:
-        parts.append(f", a typical one {figure(_median(content.costs, content.weights))}")
+        parts.append(f", a typical one {figure(typical_cost(content.costs, content.weights))}")
     if random:
         mean, spread = mean_and_spread(random)
         assert mean is not None

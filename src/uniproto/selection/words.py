@@ -13,7 +13,7 @@ from uniproto.geometry.distances import L1_DISTANCE, SQUARES
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import is_sparse
 from uniproto.geometry.metrics import metric_label
-from uniproto.report.targets import arc_costs, costs_of_targets
+from uniproto.report.targets import arc_costs, costs_of_targets, typical_cost
 from uniproto.report.words import counted, figure
 
 if TYPE_CHECKING:
@@ -79,11 +79,9 @@ def distance_in_words(selection: Selection, problem: Problem | None) -> str:
     arcs = arc_costs(problem, selection.indices, selection.plan)
     weights = problem.masses.weights
     each = costs_of_targets(selection.plan, arcs, weights)
-    order = np.argsort(each)[: np.count_nonzero(weights)]
-    middle = int(np.searchsorted(np.cumsum(weights[order]), 0.5 * (1 - 1e-12)))
-    typical = figure(float(each[order[min(middle, len(order) - 1)]]), 3)
+    typical = figure(typical_cost(each, weights), 3)
     words = f"a typical row is {typical} from its prototype, the mean is {mean}"
-    most = _few_rows(np.sort((weights * each)[order])[::-1])
+    most = _few_rows(np.sort((weights * each)[weights > 0])[::-1])
     most = most or _one_column(selection, problem, arcs)
     return f"{words} ({most})" if most else words
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from uniproto.runtime.interrupts import sigterm_interrupts, uninterrupted
 from uniproto.runtime.progress import Advance, Progress, unseen
 
 NAN_BATCH = "nan_batch.npz"
-_TIMED_STEPS = 5  # from which the time of the whole run is estimated
 
 
 class NonFiniteLossError(UniprotoError, ArithmeticError):
@@ -90,15 +88,6 @@ class Plan:
         ]
         return "\n".join(lines)
 
-    def time_estimate(self, seconds_per_step: float, compiling: float, left: int) -> str:
-        """How long the run will take, by its first steps."""
-        rate = self.tokens_per_step / seconds_per_step
-        return (
-            f"  time         about {timedelta(seconds=round(left * seconds_per_step))} to go, "
-            f"without validation: {seconds_per_step:.3g} s a step, {rate:,.0f} tokens/s (compiled "
-            f"in {compiling:.0f} s)"
-        )
-
 
 def train(
     plan: Plan,
@@ -145,10 +134,6 @@ def train(
                 with uninterrupted():
                     state, report = step(state, tokens)
                     run.add(report)
-                    if run.step == first + _TIMED_STEPS:
-                        run.settle()
-                        each, left = run.session_seconds / _TIMED_STEPS, plan.settings.steps
-                        _print(plan, plan.time_estimate(each, compiling, left - run.step))
                     if plan.is_logged(run.step):
                         run.settle()
                         loss = validate(state.params) if plan.is_validated(run.step) else None
