@@ -15,10 +15,11 @@ from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_items, refu
 from uniproto.cli.option_values import checked_distance, limits_of, min_distance
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
-from uniproto.cli.select import CHOSEN, EXCLUDED, as_json, excluded_file, free_name, record_of
+from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     assert inputs.pool.table is not None
     assert inputs.target is not None
     chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
-    rows = as_json(chosen.to_pylist())
+    rows = without_infinity(chosen.to_pylist())
     save_selection(
         inputs.in_files(selection),
         output,

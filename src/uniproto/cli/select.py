@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import math
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -189,12 +188,3 @@ def free_name(name: str, row: dict[str, Any]) -> str:
     while name in row:
         name = f"{name}_chosen"
     return name
-
-
-def as_json(value: Any) -> Any:
-    """A value without NaN and infinity, which JSON has no words for."""
-    if isinstance(value, dict):
-        return {name: as_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):  # the entries of an Arrow map are tuples
-        return [as_json(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
