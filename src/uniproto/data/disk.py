@@ -8,17 +8,19 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.columns import numeric_matrix
-from uniproto.data.files import first_line, reading
-from uniproto.errors import InputFileError, OutputError
+from uniproto.data.files import first_line, unreadable
+from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
 _ROWS_PER_BATCH = 65536
@@ -76,6 +78,7 @@ class LargeTable:
     def __init__(self, files: list[Path]) -> None:
         import pyarrow.dataset as ds  # loads pandas, where there is one
 
+        self._files = files
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
@@ -83,25 +86,41 @@ class LargeTable:
 
     @property
     def num_rows(self) -> int:
-        with reading(Path(self.name), "Parquet files"):
+        with self._naming_the_damaged():
             return int(self._dataset.count_rows())
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
-        with reading(Path(self.name), "Parquet files"):
+        with self._naming_the_damaged():
             return self._dataset.to_table(columns=[name]).column(0)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows with all columns, in this order."""
-        with reading(Path(self.name), "Parquet files"):
+        with self._naming_the_damaged():
             return self._dataset.take(pa.array(rows))
+
+    @contextmanager
+    def _naming_the_damaged(self) -> Iterator[None]:
+        """Errors of a reader that takes all files at once become one that names the file."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, UniprotoError):
+                raise
+            for file in self._files:
+                try:
+                    for _ in pq.ParquetFile(file).iter_batches(_ROWS_PER_BATCH):
+                        pass
+                except (pa.ArrowException, OSError) as own:
+                    raise unreadable(file, own) from error
+            raise  # every file reads well now: the error is not of their content
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
         """The features of all rows, in a temporary file that goes when they are let go."""
         shape, dtype = (0, 0), np.dtype(np.float32)
         # Closing the file leaves it to the memory map, and it goes with that.
         with (
-            reading(Path(self.name), "Parquet files"),
+            self._naming_the_damaged(),
             tempfile.TemporaryFile(prefix="uniproto-features-") as file,
         ):
             for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
