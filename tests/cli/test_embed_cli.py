@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -221,40 +220,6 @@ def test_a_page_numbers_rows_as_in_the_file(run: Run) -> None:
         assert TEXTS[row] in page
 
 
-def test_a_skipped_row_is_never_chosen(run: Run) -> None:
-    """Nor is a target without a vector served, whatever the record says."""
-    options = ["--text", "text", "--on-error", "skip", "-k", K, "-o", "out"]
-    assert run("select", "t.parquet", *options)[0] == 0
-
-    def forge(**files: Callable[[str], None]) -> None:
-        for name, write in files.items():
-            write(f"out/{name}")
-        _change_manifest(
-            lambda m: m["files"].update(
-                {n: hashlib.sha256(Path("out", n).read_bytes()).hexdigest() for n in m["files"]}
-            )
-        )
-
-    table = pq.read_table("out/selection.parquet")
-    rows = [3, *table["index"].to_pylist()[1:]]
-    forged = table.set_column(table.column_names.index("index"), "index", pa.array(rows))
-    forge(**{"selection.parquet": lambda path: pq.write_table(forged, path)})
-    for command in ("verify", "certify", "report"):
-        status, _, err = run(command, "out")
-        assert (status, "belong to another problem than its inputs" in err) == (2, True)
-    plan = sp.load_npz("out/plan.npz").toarray()
-    plan[0, [3, plan[0].argmax()]] = plan[0].max(), 0
-    forge(
-        **{
-            "selection.parquet": lambda path: pq.write_table(table, path),
-            "plan.npz": lambda path: sp.save_npz(path, sp.csr_array(plan)),
-        }
-    )
-    status, out, _ = run("verify", "out")
-    assert status == 1
-    assert "  no   the plan gives every chosen row" in out
-
-
 def test_a_result_is_verified_with_vectors_of_other_batches(run: Run) -> None:
     """They differ in the last digits, which is no reason to say no."""
     options = ["--text", "text", "--on-error", "skip"]
@@ -332,35 +297,32 @@ def test_a_stranger_names_another_model(run: Run) -> None:
     assert "not loaded" in out
 
 
-@pytest.mark.usefixtures("selected", "no_loading")
-@pytest.mark.parametrize("model", ["stranger/model", "timm/resnet18", "hf-hub:stranger/model"])
-def test_a_record_never_downloads(run: Run, model: str) -> None:
-    _change_manifest(lambda m: m["inputs"]["source"]["embedding"].update(model=model))
-    status, _, err = run("verify", "out")
-    assert status == 2
-    assert "for a record that names a model" in err
+HUB = "for a record that names a model"
 
 
 @pytest.mark.usefixtures("selected", "no_loading")
-def test_a_record_that_names_the_whole_disk(run: Run) -> None:
-    _change_manifest(lambda m: m["inputs"]["source"]["embedding"].update(model="/"))
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("stranger/model", HUB),
+        ("timm/resnet18", HUB),
+        ("hf-hub:stranger/model", HUB),
+        ("/", "must be a model's folder"),  # the whole disk
+        (None, "its record of that is missing"),  # no digest to compare a model with
+    ],
+)
+def test_a_record_never_downloads_or_loads_a_model(run: Run, model: str | None, said: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        if model is None:
+            del manifest["inputs"]["source"]["embedding"]
+            manifest["arguments"]["model"] = "stranger/model"
+        else:
+            manifest["inputs"]["source"]["embedding"]["model"] = model
+
+    _change_manifest(change)
     status, _, err = run("verify", "out")
     assert status == 2
-    assert "must be a model's folder" in err
-
-
-@pytest.mark.usefixtures("selected", "no_loading")
-def test_a_record_without_its_embedding(run: Run) -> None:
-    """Without a digest there is nothing to compare a model with."""
-
-    def strip(manifest: dict[str, Any]) -> None:
-        del manifest["inputs"]["source"]["embedding"]
-        manifest["arguments"]["model"] = "stranger/model"
-
-    _change_manifest(strip)
-    status, _, err = run("verify", "out")
-    assert status == 2
-    assert "its record of that is missing" in err
+    assert said in err
 
 
 @pytest.mark.usefixtures("selected")

@@ -138,17 +138,6 @@ def test_idx_files(tmp_path: Path, name: str, inner: str, dot: str, zipped: bool
     np.testing.assert_array_equal(load_dataset(name, first).train, data.train)
 
 
-def test_the_two_sets_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
-    write_idx(tmp_path / "plain")
-    write_idx(tmp_path / "my fashion files")
-    load_dataset("mnist", tmp_path / "plain")
-    load_dataset("fashion-mnist", tmp_path / "my fashion files")
-    with pytest.raises(InputFileError, match="a folder with 'fashion' in its name"):
-        load_dataset("fashion-mnist", tmp_path / "plain")
-    with pytest.raises(InputFileError, match="a folder not called 'fashion'"):
-        load_dataset("mnist", tmp_path / "my fashion files")
-
-
 def test_keras_archives(tmp_path: Path) -> None:
     rows = RNG.integers(0, 256, (5, 28, 28)).astype(np.uint8)
     arrays = {"x_train": rows, "y_train": np.arange(5), "x_test": rows, "y_test": np.arange(5)}
@@ -338,18 +327,6 @@ def test_adult_of_uci(tmp_path: Path) -> None:
     assert of_test.sum(axis=1).tolist() == [1, 1, 0]  # a value that training has not seen
 
 
-def test_the_label_is_no_feature(tmp_path: Path) -> None:
-    write_adult(tmp_path)
-    before = load_dataset("adult", tmp_path)
-    file = tmp_path / "adult.data"
-    file.write_text(
-        file.read_text().replace("<=50K", "!").replace(">50K", "<=50K").replace("!", ">50K")
-    )
-    after = load_dataset("adult", tmp_path)
-    np.testing.assert_array_equal(before.train, after.train)
-    np.testing.assert_array_equal(before.train_labels, 1 - after.train_labels)
-
-
 @pytest.mark.parametrize("headers", [1, 2])
 def test_credit_with_one_or_two_lines_of_names(tmp_path: Path, headers: int) -> None:
     names = [",".join(["ID", *(f"C{i}" for i in range(23)), "default payment next month"])]
@@ -413,22 +390,14 @@ def zipped(content: bytes) -> bytes:
     ("name", "file", "content", "said"),
     [
         ("mnist", "mnist.npz", b"PK\x03\x04 cut", "could not be read"),
-        ("mnist", "mnist.npz", _write_npz(**FULL)[:-200], "could not be read"),
         ("mnist", "mnist.npz", _write_npz(x_train=ROWS), "x_train, y_train, x_test, y_test"),
         ("mnist", "mnist.npz", _write_npz(**FULL | {"y_train": np.arange(2)}), "2 labels"),
-        ("mnist", "mnist.npz", _write_npz(**FULL | {"y_test": np.arange(3) + 9}), "from 9 to 11"),
         ("mnist", "mnist.npz", _write_npz(**FULL | {"x_test": ROWS[:, :9]}), "784 features"),
-        ("cifar10", "cifar10.npz", _write_npz(**FULL), "3072 features"),
         ("cifar10", "cifar-10-python.tar.gz", b"\x1f\x8b cut", "could not be read"),
-        ("cifar100", "cifar-100-python.tar.gz", zipped(b"x" * 600), "could not be read"),
         ("letter", "letter-recognition.data", b"T,2,8\n", "3 values in line 1"),
-        ("letter", "letter-recognition.data", b"", "it is empty"),
-        ("letter", "letter-recognition.data", b"t" + b",1" * 16, "a capital letter"),
         ("letter", "letter-recognition.data", b"T" + b",1" * 15 + b",x", "16 whole numbers"),
-        ("letter", "letter-recognition.data", b"\xff\xfe" * 40, "could not be read"),
         ("credit", "credit_default.csv", b"ID,a\n1,2\n", "2 values in line 1"),
         ("credit", "credit_default.csv", b"1" + b",2" * 24, "labels must be from 0 to 1"),
-        ("adult", "adult.csv.gz", zipped(b"a,b\n")[:-6], "could not be read"),
         ("adult", "adult.csv.gz", zipped(b",".join([b"a"] * 16)), "income and split"),
         ("usps", "usps.npz", _write_npz(**FULL), "256 features"),
     ],

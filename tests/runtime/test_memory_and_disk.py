@@ -16,14 +16,10 @@ import pytest
 import uniproto
 from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto
 from uniproto.geometry import cpu_lists, features
-from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import FEATURE_METRICS
 from uniproto.geometry.features import (
     RowsOnDisk,
-    largest_l1_norm,
-    mean_row,
     prepare,
-    squared_norms,
 )
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem
@@ -67,25 +63,16 @@ def to_disk(tmp_path: Path) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("memory", "amount"),
     [
-        (1, 1),
         (12345, 12345),
-        (1e9, 10**9),
         (2.9, 2),
         (np.int64(77), 77),
-        (np.float32(512), 512),
-        (2**60, 2**60),
         ("100", 100),
-        ("100B", 100),
         ("1e6", 10**6),
         ("1E+3 kB", 1000 * 2**10),
-        ("4k", 4 * 2**10),
-        ("4KB", 4 * 2**10),
         ("4KiB", 4 * 2**10),
         ("64 MB", 64 * 2**20),
         ("1.5gb", 3 * 2**29),
-        (" 2 GiB ", 2 * 2**30),
         ("0.5T", 2**39),
-        ("3.", 3),
     ],
 )
 def test_amounts_of_memory(memory: Any, amount: int) -> None:
@@ -201,32 +188,6 @@ def test_memory_never_changes_what_a_search_finds(memory: Any) -> None:
 
 
 # --- rows on disk ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("how", ["plain", "unit_length", "centre"])
-def test_rows_on_disk_are_those_in_memory(to_disk: Callable[..., Any], how: str, kind: str) -> None:
-    values = rows_of(kind, M, 1)
-    on_disk = to_disk(values)
-    assert isinstance(on_disk, np.memmap)
-    dtype = np.dtype(np.float32)
-    options: dict[str, Any] = {"unit_length": {"unit_length": True}, "plain": {}}.get(
-        how, {"centre": mean_row(on_disk)}
-    )
-    rows = prepare(on_disk, dtype, **options)
-    assert isinstance(rows, RowsOnDisk)
-    assert (rows.shape, rows.dtype) == ((M, WIDTH), dtype)
-    expected = prepare(values.astype(np.float64), dtype, **options)
-    for part in (EVERY, slice(3, 9), slice(80, 200), np.array([7, 2, 2]), np.arange(0)):
-        taken = rows[part]
-        assert type(taken) is np.ndarray  # in memory, and no longer a memory map
-        assert taken.dtype == dtype
-        assert taken.flags.c_contiguous
-        np.testing.assert_allclose(taken, expected[part], rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(mean_row(rows), mean_row(expected), atol=1e-6)
-    np.testing.assert_allclose(squared_norms(rows), squared_norms(expected), rtol=1e-5)
-    assert largest_l1_norm(rows) == pytest.approx(largest_l1_norm(expected), rel=1e-6)
-    np.testing.assert_array_equal(on_disk, values)
 
 
 @pytest.mark.parametrize("kind", ["i1", "i2"])

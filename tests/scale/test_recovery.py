@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.processes import command_line, descendants, running
 
 from uniproto.scale.cluster import Cluster
 
@@ -79,29 +80,6 @@ def until(found: Callable[[], Any], process: subprocess.Popen[str] | None = None
     pytest.fail("waited too long")
 
 
-def descendants(pid: int) -> dict[int, str]:
-    """Every process below one, with its command line."""
-    parents, lines = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                status = (entry / "stat").read_text()
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-            except (OSError, UnicodeDecodeError):
-                continue
-            if status.rpartition(")")[2].split()[0] != "Z":
-                parents[int(entry.name)] = int(status.rpartition(")")[2].split()[1])
-                lines[int(entry.name)] = line
-    found: dict[int, str] = {}
-    for child in parents:
-        above = child
-        while above in parents and above != pid:
-            above = parents[above]
-        if above == pid and child != pid:
-            found[child] = lines[child]
-    return found
-
-
 def finished_parts(out: Path) -> list[Path]:
     return sorted(out.glob(".uniproto/parts-*.npz"))
 
@@ -113,17 +91,6 @@ def picks(out: Path) -> tuple[list[int], float]:
     ]
 
 
-def are_gone(processes: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}/cmdline").exists() and _is_alive(pid) for pid in processes)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.fixture(scope="module")
 def undisturbed(
     slow_pool: str, tmp_path_factory: pytest.TempPathFactory
@@ -132,12 +99,12 @@ def undisturbed(
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     with started(command(slow_pool, out, cpus=1)) as process:
         until(lambda: finished_parts(out), process)
-        below = list(descendants(process.pid))
+        below = descendants(process.pid)
         assert below
         said, _ = process.communicate(timeout=_PATIENCE)
     assert process.returncode == 0, said
     assert said == ""
-    until(lambda: are_gone(below))
+    until(lambda: not running(below))
     assert not (out / ".uniproto").exists()
     return picks(out)
 
@@ -152,7 +119,7 @@ def test_a_killed_worker_changes_nothing(
         def working() -> list[int]:
             if not finished_parts(out):
                 return []
-            return [p for p, line in descendants(process.pid).items() if "ray::pick_part" in line]
+            return [p for p in descendants(process.pid) if "ray::pick_part" in command_line(p)]
 
         victim = until(working, process)[0]
         os.kill(victim, signal.SIGKILL)
@@ -174,7 +141,7 @@ def test_a_killed_copy_of_a_model_is_started_again() -> None:
         (worker,) = cluster.start_workers(Copy, "tiny")
         _, first = cluster.get(worker.answer.remote())
         os.kill(first, signal.SIGKILL)
-        until(lambda: are_gone([first]))
+        until(lambda: not running([first]))
         model, second = cluster.get(worker.answer.remote())
     assert (model, second != first) == ("tiny", True)
 
@@ -188,12 +155,12 @@ def test_a_killed_driver_goes_on_without_computing_finished_parts_again(
     with started([program, "-c", TWO_PARTS, *arguments]) as process:
         until(lambda: len(finished_parts(out)) == 2, process)
         # Ray's two agents of a node notice only after a minute that their raylet has gone.
-        below = [p for p, line in descendants(process.pid).items() if "Agent" not in line]
+        below = [p for p in descendants(process.pid) if "Agent" not in command_line(p)]
         process.send_signal(signal.SIGKILL)
         process.wait()
     finished = {file: file.stat().st_mtime_ns for file in finished_parts(out)}
     assert len(finished) == 2
-    until(lambda: are_gone(below))  # Ray looks after its own processes
+    until(lambda: not running(below))  # Ray looks after its own processes
 
     said = subprocess.run(
         command(slow_pool, out, cpus=1), capture_output=True, text=True, timeout=_PATIENCE

@@ -189,14 +189,6 @@ def test_conversations_go_through_the_chat_template(chat_model):
     np.testing.assert_allclose(pair.vectors, same.vectors, atol=1e-6)
 
 
-def test_what_is_wrong_with_examples():
-    assert what_is_wrong_with([{"role": "user", "content": "x"}]) == "no answer token"
-    assert what_is_wrong_with([{"role": "user"}]) == "a message without a text"
-    assert what_is_wrong_with([{"content": "x"}]) == "a message without a role"
-    assert what_is_wrong_with(("a", None)) == "answer: missing"
-    assert what_is_wrong_with("") == "empty"
-
-
 def test_an_adapter_that_fits_in_part_is_refused(model, adapter, tmp_path):
     """Of what is missing there would be nothing, and the features would be others."""
     from safetensors.torch import load_file, save_file

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from tests.processes import running
 
 from uniproto.errors import InvalidInputError, SolverError
 from uniproto.lm.judging.answers import extract_answer, helpers, program_answer, same_answer
@@ -202,18 +202,10 @@ def test_a_killed_worker_is_replaced() -> None:
     assert helpers.ask_algebra("same", *pair, seconds=30)
     before = helpers.ALGEBRA.pid
     os.kill(before, signal.SIGKILL)
-    while _is_running(before):
+    while running([before]):
         time.sleep(0.01)
     assert helpers.ask_algebra("same", *pair, seconds=30)
     assert helpers.ALGEBRA.pid != before
-
-
-def _is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"  # ended, though nobody has asked how
 
 
 @pytest.mark.slow
@@ -228,7 +220,7 @@ def test_no_worker_outlives_a_killed_judge() -> None:
         assert judge.stdout is not None
         worker = int(judge.stdout.readline())
         judge.kill()
-    while _is_running(worker):  # for ever, if nobody ends it
+    while running([worker]):  # for ever, if nobody ends it
         time.sleep(0.05)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import descendants, processes, running
 
 from uniproto.lm.judging import sandbox
 from uniproto.lm.judging.sandbox import containment, run_program
@@ -243,30 +244,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def descendants(root: int) -> set[int]:
-    parents = {}
-    for pid, fields in processes():
-        parents[pid] = int(fields[1])
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {root}
-
-
-def running(pids: set[int]) -> set[int]:
-    return {pid for pid, fields in processes() if pid in pids and fields[0] != "Z"}
-
-
 def burns_time(pids: set[int]) -> bool:
     """Whether one of them has used a fifth of a second of processor time: the program runs."""
     ticks = [int(fields[11]) for pid, fields in processes() if pid in pids]
     return max(ticks, default=0) >= os.sysconf("SC_CLK_TCK") / 5
-
-
-def processes() -> Iterator[tuple[int, list[str]]]:
-    """Every process and the fields of its /proc stat file, from the state on."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            yield int(file.parent.name), file.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
