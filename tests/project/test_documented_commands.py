@@ -42,7 +42,7 @@ PAGES = [
 ]
 # What these pages print of a cost and its bound rests on the usual search; elsewhere a part of it,
 # and bounds as good as a second gives, are enough.
-EXACT = {"docs/certificate.md", "docs/quickstart.md"}
+EXACT = {"docs/certificate.md", "docs/quickstart.md", "docs/summarise.md"}
 NUMBER = re.compile(r"\d[\d,]*\.?\d*")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -25,14 +25,18 @@ assert mesh.size == 2
 
 def trained(settings, mesh):
     state, told = initial_state(config, settings, seed=0), []
+    if mesh:  # as steps leave it: a step is compiled once
+        state = jax.device_put(state, jax.NamedSharding(mesh, jax.P()))
     step = make_step(config, settings, mesh)
     for number in range(3):
         pool = jax.random.randint(jax.random.key(number), (8, 9), 0, 40)
         state, report = step(state, pool)
         told.append([report.picks.tolist(), float(report.loss), float(report.gradient_norm)])
-    total, count = make_validation(config, "float32", mesh)(state.params, pool)
     assert len(state.params["head"].sharding.device_set) == (2 if mesh else 1)
-    return told + [[int(count), float(total), 0.0]]
+    if settings.method == "uniproto":
+        total, count = make_validation(config, "float32", mesh)(state.params, pool)
+        told.append([int(count), float(total), 0.0])
+    return told
 
 answers = {}
 for name in METHODS:
@@ -72,7 +76,7 @@ def assert_same(pairs):
 
 @pytest.mark.slow
 def test_two_devices_choose_and_learn_as_one():
-    """For each way of sharing out the work: what is gathered, and a draw, the same everywhere."""
-    answers = run_on_two([{}, {"method": "colm", "features": "exact"}, {"method": "random"}])
+    """For each way of sharing out the work: sketches or whole gradients are gathered."""
+    answers = run_on_two([{}, {"method": "colm", "features": "exact"}])
     assert "multiple of the 2 devices" in answers.pop("refused")
     assert_same(answers.values())

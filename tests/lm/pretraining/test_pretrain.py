@@ -255,7 +255,8 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, no_curves):
     # small.
     asked = ("--method", "full", "--steps", "4", "--learning-rate", "1e-4")
     assert main(words(tokens, tmp_path / "one", *asked)) == 0
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags}
     arguments = words(tokens, tmp_path / "two", *asked, "--devices", "2")
     subprocess.run(
         [sys.executable, "-m", "uniproto", *arguments], env=environment, check=True, timeout=300
