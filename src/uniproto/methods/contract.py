@@ -48,9 +48,9 @@ class Method(Protocol):
     """A way of choosing k rows. Options are fields of the object; `pick` has no state.
 
     A method starts from `problem.initial`, adds rows of `problem.candidates` only, and returns
-    exactly `problem.k` different rows. One with `draws = False` picks the same rows whatever the
-    seed is, so `compare` runs it once. One that cannot answer every problem may have a `check`,
-    which raises what `pick` would, whatever numbers the vectors hold.
+    exactly `problem.k` different rows. One with `draws = False` picks rows of about the same cost
+    whatever the seed is, so `compare` runs it once. One that cannot answer every problem may have a
+    `check`, which raises what `pick` would, whatever numbers the vectors hold.
     """
 
     name: ClassVar[str]

@@ -64,7 +64,7 @@ class UniProto:
 
     @property
     def draws(self) -> bool:
-        """Whether the seed can change the picks."""
+        """Whether to compare it by several seeds; they hardly change the cost of the default."""
         return self.search != "auto"
 
     def __post_init__(self) -> None:
