@@ -48,22 +48,19 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
 
 
 def number_column(
-    values: Sequence[tuple[float | None, float | None]],
-    *,
-    digits: int = 4,
-    places: int | None = None,
+    values: Sequence[tuple[float | None, float | None]], *, places: int | None = None
 ) -> list[str]:
     """Numbers with their spreads, all to the same decimal place and below one another.
 
-    `places` says how many decimals; without it, so many that the smallest has `digits` digits.
+    `places` says how many decimals; without it, so many that the smallest has four digits.
 
     >>> number_column([(0.123456, 0.00321), (0.0514, None), (None, None)])
     ['0.12346 ± 0.00321', '0.05140          ', '–          ']
     """
     sizes = [abs(mean) for mean, _ in values if mean and math.isfinite(mean)]
     if places is None:
-        places = digits - 1 - math.floor(math.log10(min(sizes))) if sizes else 0
-    form = f".{max(0, places)}f" if places <= _MOST_PLACES else f".{digits - 1}e"
+        places = 3 - math.floor(math.log10(min(sizes))) if sizes else 0
+    form = f".{max(0, places)}f" if places <= _MOST_PLACES else ".3e"
     spreads = ["" if spread is None else f" ± {spread:{form}}" for _, spread in values]
     width = max(map(len, spreads), default=0)
     return [

@@ -309,9 +309,8 @@ class TransformersImageModel(_ImageModel):
     def _load(self) -> Any:
         from transformers import AutoModel
 
-        network, self._has_pooler = load_network(
-            AutoModel.from_pretrained, self.place, self.name, ("pooler",)
-        )
+        loaded = load_network(AutoModel.from_pretrained, self.place, self.name)
+        network, self._has_pooler = loaded
         return network
 
     def _pooled(self, inputs: Sequence[dict[str, NDArray[Any]]], device: Any) -> Any:

@@ -226,13 +226,13 @@ def _quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_network(load: Any, folder: Path, name: str, optional: tuple[str, ...]) -> tuple[Any, bool]:
-    """A network with all its weights; the flag says whether the `optional` ones were there too."""
+def load_network(load: Any, folder: Path, name: str) -> tuple[Any, bool]:
+    """A network with all its weights; the flag says whether those of a pooler were there too."""
     network, info = load(
         str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True
     )
     missing = set(info["missing_keys"])
-    spare = {key for key in missing if any(word in key for word in optional)}
+    spare = {key for key in missing if "pooler" in key}
     require_weights(name, missing - spare)
     return network.float().eval(), not spare
 

@@ -328,7 +328,7 @@ class TransformersModel(_TextModel):
     def _load_network(self) -> None:
         from transformers import AutoModel
 
-        network, _ = load_network(AutoModel.from_pretrained, self.folder, self.name, ("pooler",))
+        network, _ = load_network(AutoModel.from_pretrained, self.folder, self.name)
         if getattr(network.config, "is_encoder_decoder", False):
             network = network.get_encoder()
         self._network = network.to(torch_device(self.device))

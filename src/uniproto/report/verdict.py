@@ -82,9 +82,8 @@ def random_costs(
     problem: Problem | None,
     draws: int | None,
     comparison: Mapping[str, Any] | None,
-    limit: float = _RANDOM_SECONDS,
 ) -> tuple[list[float], str]:
-    """Costs of random choices: from a comparison, or drawn now within `limit` seconds."""
+    """Costs of random choices: from a comparison, or drawn now, as many as half a minute allows."""
     if draws == 0:
         return [], "Random choices were switched off (--random 0)."
     if comparison is not None and draws is None:
@@ -96,7 +95,7 @@ def random_costs(
         return [], "Random's cost is not known. " + NO_DATA
     if not selection.cost_is_exact:
         return [], "Random's cost is missing: no exact solve fits this many targets."
-    limit = limit if draws is None else math.inf
+    limit = _RANDOM_SECONDS if draws is None else math.inf
     expected = selection.details.timings.get("plan", 0.0)
     if expected > limit:
         return [], (
