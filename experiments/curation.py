@@ -13,8 +13,9 @@ three seeds. (Random rows are then what the whole pool gives in equal steps.)
 
 --full is for a GPU: seven targets of five kinds and all of the data, k = 2,000 with 32 steps of 64
 rows and 500 held-out rows; five of the targets first. After that the other k in equal steps, pools
-with rows of the target's own kind, and LESS, which is warmed up once for a collection, on sources
-that are no targets (its gradients serve all targets and seeds).
+with rows of the target's own kind, RDS+, variants of TSDS and UniPROT on mawps and calculus, and
+LESS, which is warmed up once for a collection, on sources that are no targets (its gradients serve
+all targets and seeds).
 """
 
 from __future__ import annotations

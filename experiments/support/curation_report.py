@@ -13,6 +13,7 @@ from uniproto.report.words import mean_and_spread
 
 Rows = Sequence[Mapping[str, Any]]
 Way = tuple[str, str]  # method and features
+_WAY = ("method", "features")
 OURS, RANDOM = ("uniproto", "gradients"), ("random", "none")
 BESIDE_RANDOM, VERDICTS, BY_K = "uniproto, gradients − random", "uniproto, gradients", "by k"
 
@@ -22,19 +23,32 @@ def curation_reports(rows: Rows) -> dict[str, str]:
 
     Over all settings UniPROT on gradients less random rows, and how often it is settled to be ahead
     of every other way. For each setting the log-perplexity after training and the time of choosing,
-    exact answers, every way less random rows, and UniPROT on gradients less every other way, draw
-    by draw. At the end log-perplexity by k.
+    exact answers, every way less random rows, UniPROT on gradients less every other way, and
+    UniPROT on the features of each way less that way, draw by draw. At the end log-perplexity by k.
     """
     found = {BESIDE_RANDOM: _everywhere(rows), VERDICTS: _verdicts(rows)}
     for (pool, k, setting), of_setting in _settings(rows).items():
         title = f"pool {pool}, k = {k:,}, {setting}"
         found[title] = _after(of_setting, title)
         found[f"{title}, right"] = _right(of_setting, f"exactly right, %, {setting}")
+        ways = _ways(of_setting)
         found[f"{title}, beside random"] = _differences(
-            of_setting, f"… − random, {setting}", RANDOM, lambda way: (way, RANDOM)
+            of_setting,
+            f"… − random, {setting}",
+            [way for way in ways if way != RANDOM],
+            lambda way: (way, RANDOM),
         )
         found[f"{title}, beside"] = _differences(
-            of_setting, f"uniproto, gradients − …, {setting}", OURS, lambda way: (OURS, way)
+            of_setting,
+            f"uniproto, gradients − …, {setting}",
+            [way for way in ways if way != OURS],
+            lambda way: (OURS, way),
+        )
+        found[f"{title}, same features"] = _differences(
+            of_setting,
+            f"uniproto on the same features − …, {setting}",
+            [way for way in ways if ("uniproto", way[1]) in ways and way[0] != "uniproto"],
+            lambda way: (("uniproto", way[1]), way),
         )
     for (setting,), of_setting in by(rows, "setting").items():
         found[f"{BY_K}, {setting}"] = _by_k(of_setting, f"{BY_K}, {setting}")
@@ -124,9 +138,10 @@ def _right(rows: Rows, title: str) -> str:
     return aligned(shown)
 
 
-def _differences(rows: Rows, title: str, fixed: Way, pair: Callable[[Way], tuple[Way, Way]]) -> str:
-    """The first of a pair less the second, for every way beside the fixed one."""
-    ways = [way for way in _ways(rows) if way != fixed]
+def _differences(
+    rows: Rows, title: str, ways: Sequence[Way], pair: Callable[[Way], tuple[Way, Way]]
+) -> str:
+    """The first of a pair less the second, for these ways."""
     shown: dict[str, list[str]] = {title: [_name(way) for way in ways]}
     for (target,), found in by(rows, "target").items():
         shown[target] = [_apart(found, *pair(way)) for way in ways]
@@ -224,4 +239,28 @@ def _less_random(rows: Rows) -> list[dict[str, Any]]:
             for row in draw
             if row["method"] != "target"
         ]
+    return found
+
+
+def picks_table(rows: Rows) -> list[str]:
+    """Lines of a Markdown table about the picks of rows of mawps, by way, over all draws.
+
+    How many per cent are generated questions and how many of asdiv; the mean distance to the
+    nearest row of the target and the density of the pool around them, by gradients.
+    """
+    found = []
+    for way, of_way in by([row for row in rows if row["target"] == "mawps"], *_WAY).items():
+        sources, counts = zip(*((row["source"], row["rows"]) for row in of_way), strict=True)
+        shares = [
+            100 * np.dot([kind in source for source in sources], counts) / sum(counts)
+            for kind in ("/DM/", "/asdiv")
+        ]
+        cells = [f"{share:.0f}" for share in shares] + ["–", "–"]
+        if of_way[0]["distance"] is not None:
+            distance, density = (
+                np.average([row[name] for row in of_way], weights=counts)
+                for name in ("distance", "density")
+            )
+            cells[2:] = [f"{distance:.3f}", f"{density:.0f}"]
+        found.append(f"| {_name(way)} | {' | '.join(cells)} |")
     return found

@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from support.bandwidth_report import bandwidth_reports, chosen_share
-from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports
+from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports, picks_table
 from support.longtail_report import differences, longtail_reports
 from support.statistics import difference
 from uniproto.cli.experiment import find_scripts, load_script
@@ -99,9 +99,12 @@ def test_density_weights_are_those_of_the_rows() -> None:
 
 
 def test_the_studies_of_curation_are_those_of_their_rows() -> None:
-    large, small = (curation_reports(rows_of(name)) for name in ("curation-full", "curation"))
+    large, second, small = (
+        curation_reports(rows_of(name)) for name in ("curation-full", "curation-second", "curation")
+    )
+    every = [*large.values(), *second.values(), *small.values()]
     printed = [lines_of(block) for block in tables_of("curation-results.md")]
-    tables = [lines_of(table) for table in (*large.values(), *small.values())]
+    tables = [lines_of(table) for table in every]
     assert [block for block in printed if block not in tables] == []
     for name in large:
         if name in (BESIDE_RANDOM, VERDICTS) or name.endswith(", beside"):
@@ -111,7 +114,7 @@ def test_the_studies_of_curation_are_those_of_their_rows() -> None:
         if way in ("random", "target"):
             said = f"{below} of {sum(map(int, (below, *others)))} comparisons"
             assert said in " ".join(page("curation-results.md").split()), way
-    known = pairs("\n".join([*large.values(), *small.values()]))
+    known = pairs("\n".join(every))
     for name in ("curation.md", "curation-results.md"):
         assert pairs(page(name)) <= known, name
     of_curation = [line for line in page("reproduction.md").split("\n") if "curation" in line]
@@ -137,6 +140,12 @@ def test_what_is_said_of_the_picks_of_curation_is_in_the_rows() -> None:
         f"{picked['dsir', 'asdiv']} from asdiv and {picked['dsir', 'gsm_train']} from gsm",
     ):
         assert words in about
+
+
+def test_the_picks_of_the_second_study_of_curation_are_those_of_the_rows() -> None:
+    printed = page("curation-results.md")
+    for line in picks_table(rows_of("curation-second-picks")):
+        assert line in printed
 
 
 def test_fine_tuning_is_that_of_the_rows() -> None:

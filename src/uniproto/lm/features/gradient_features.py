@@ -207,8 +207,9 @@ def projected(rows: Tensor, width: int, seed: int) -> Tensor:
     if width >= dimensions:
         return rows
     order, signs = _hands(dimensions, seed, rows.device)
-    dealt = rows.index_select(1, order) * signs
-    dealt = torch.nn.functional.pad(dealt, (0, -dimensions % width))
+    dealt = rows.index_select(1, order).mul_(signs)
+    if lacking := -dimensions % width:
+        dealt = torch.nn.functional.pad(dealt, (0, lacking))
     return dealt.reshape(len(rows), -1, width).sum(dim=1)
 
 

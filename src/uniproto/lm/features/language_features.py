@@ -325,8 +325,9 @@ def _lora_gradients(
                     rows = adam_steps(rows, moments[part.parameter])
                 # The sketches of parts, each dealt out by itself, add up to one of them all. Short
                 # parts are lengthened by zeros, for without need nothing is dealt out.
-                lacking = max(0, width + 1 - rows.shape[1])
-                dealt = projected(torch.nn.functional.pad(rows, (0, lacking)), width, place)
+                if (lacking := width + 1 - rows.shape[1]) > 0:
+                    rows = torch.nn.functional.pad(rows, (0, lacking))
+                dealt = projected(rows, width, place)
                 total = dealt if total is None else total + dealt
                 place += 1
     return total
