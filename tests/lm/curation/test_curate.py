@@ -338,6 +338,19 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     assert picks == [row["text"] for row in chosen("gradients")]
 
 
+def test_rds_plus_is_hidden_states_by_position_taken_in_turn(model):
+    options = {"model": model, "template": TEMPLATE, "pooling": "position"}
+    found = uniproto.lm.curate(
+        POOL_ROWS, TARGET_ROWS, K, features="hidden", method="nearest_in_turn", min_distance=None,
+        **options,
+    )  # fmt: skip
+    pool, target = (
+        uniproto.lm.hidden_states(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS)
+    )
+    expected = uniproto.select(pool, K, target, metric="cosine", method="nearest_in_turn")
+    np.testing.assert_array_equal(found.indices, expected.indices)
+
+
 def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
     """As in the data of Alpaca: instruction, input, output."""
 
