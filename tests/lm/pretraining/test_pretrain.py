@@ -182,7 +182,7 @@ def test_stopped_then_ended_then_given_more_steps(
     assert main(arguments) == 130
     said = capsys.readouterr()
     assert "uniproto: interrupted; the same command goes on from the last checkpoint." in said.err
-    for part in ("parameters", "9 steps", "about 0:00:0", "tokens/s"):
+    for part in ("parameters", "9 steps"):
         assert part in said.out
     assert (tmp_path / CHECKPOINTS / "6").is_dir()
     assert main(arguments) == 0
