@@ -519,24 +519,3 @@ def test_a_refused_publication_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_terminated_as_interrupted(tmp_path: Path) -> None:
-    """SIGTERM, as batch systems send it, keeps the picks and says so."""
-    pool, out = tmp_path / "pool.npy", tmp_path / "out"
-    np.save(pool, np.random.default_rng(0).normal(size=(6000, 32)).astype(np.float32))
-    words = [sys.executable, "-m", "uniproto", "select", str(pool), "-k", "1500", "--quiet"]
-    process = subprocess.Popen(
-        [*words, "--checkpoint", "-o", str(out)], stderr=subprocess.PIPE, text=True
-    )
-    checkpoint = out / PRIVATE / "checkpoint.npz"
-    while process.poll() is None and not checkpoint.exists():
-        pass
-    process.terminate()
-    _, said = process.communicate(timeout=60)
-    if process.returncode == 0:
-        pytest.skip("this machine was done before it could be stopped")
-    assert process.returncode == 143
-    assert said == "uniproto: terminated; the same command goes on from what was done.\n"
-    assert checkpoint.exists()
