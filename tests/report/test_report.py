@@ -505,7 +505,7 @@ def test_cut_text_keeps_to_its_budget(text: str, most: int) -> None:
     assert sum(6 if c in "<>&\"'" else len(c.encode()) for c in short) <= most + 3
 
 
-@given(st.recursive(st.text() | st.integers() | st.none(), st.lists))
+@given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=20))
 def test_json_for_a_script_element(value: Any) -> None:
     text = as_json(value)
     assert json.loads(text) == value
