@@ -153,6 +153,18 @@ def test_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found.cost < greedy.cost
 
 
+@pytest.mark.parametrize("most", [1_000, 10_000], ids=["in samples", "on all rows"])
+def test_a_large_pool_for_few_targets(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of the pool is left out that greedy picks from."""
+    for name, size in (("_GREEDY_ROWS", 400), ("_CENTRE_ROWS", 800), ("_MOST_ROWS", most)):
+        monkeypatch.setattr(search, name, size)
+    pool, target = clusters(4000), clusters(40, seed=1)
+    for k in (8, 30):
+        both(pool, k, target, metric="euclidean")
+        both(pool, k, target, metric="euclidean", target_weights=np.arange(1.0, 41))
+        both(pool, k, target, metric="euclidean", include=[7], exclude=range(100, 300))
+
+
 def test_more_time_is_never_worse() -> None:
     rows = clusters(2000)
     first = uniproto.select(rows, 12, metric="euclidean", method=MULTILEVEL)
@@ -184,6 +196,8 @@ def test_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (20_000, 20_000, 200, "multilevel"),
         (100_000, 100_000, 100, "multilevel"),
         (100_000, 100_000, 400, "greedy"),
+        (5_000, 100, 300, "multilevel"),
+        (5_000, 100, 400, "greedy"),
     ],
 )
 def test_the_search_follows_the_size(m: int, n: int, k: int, search: str) -> None:

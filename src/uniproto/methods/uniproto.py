@@ -154,6 +154,8 @@ def choose_search(problem: Problem, search: str) -> SearchChoice:
         and problem.costs.on_disk
     ):
         return SearchChoice("greedy", "rows on disk are read in parts")
+    if k > FEW and k >= n:  # exchanges gain a tenth of a per cent then, and take long
+        return SearchChoice("greedy", f"{k:,} prototypes are no fewer than {n:,} targets")
     is_few_of_many = k <= FEW and n >= _TARGETS_EACH * k and problem.limits is None
     if not is_few_of_many and k * n > _MOST_PAIRS:
         return SearchChoice("greedy", f"plans of {k:,} × {n:,} costs take long")

@@ -123,18 +123,22 @@ def sampled(
 ) -> tuple[Problem, NDArray[np.intp]]:
     """The problem among so many random rows and targets, in memory; and which rows they are.
 
-    Where source and target are one set, so are the samples. Given rows are always in it, and so
-    are those to `keep`. Targets are drawn as often as their weight says.
+    Where targets are fewer, rows are more: it is their pairs that take time. Where source and
+    target are one set, so are the samples. Given rows are always in it, and so are those to
+    `keep`. Targets are drawn as often as their weight says.
     """
     always = problem.initial if keep is None else np.union1d(problem.initial, keep)
     candidates = problem.candidates
-    if size >= max(problem.m, problem.n):
+    if size * size >= problem.m * problem.n:
         return problem, np.arange(problem.m)
-    targets, share = problem.drawn_targets(size, random)
+    few = min(size, problem.n)
+    targets, share = np.arange(problem.n), problem.target_weights
+    if few < problem.n:
+        targets, share = problem.drawn_targets(few, random)
     if problem.same_set and share is None:
         rows = targets = np.union1d(targets, always)
     else:
-        some = random.permutation(len(candidates))[:size]
+        some = random.permutation(len(candidates))[: size * size // few]
         rows = np.union1d(candidates[some], always)
     part = problem.among(rows, targets, share)
     if isinstance(part.costs, FeatureCosts) and part.costs.on_disk:

@@ -57,8 +57,10 @@ def search(problem: Problem, greedy: Method, seconds: float | None, progress: Pr
     """
     run = _Search(problem, seconds or 0.0, _usual_work(problem), progress)
     if not run.resume():
-        held = problem if run.is_large else run.candidates.problem_from_held
-        run.starts = first_rows(held, greedy, run.work, progress)
+        if run.is_large:
+            run.starts = first_rows(problem, greedy, 0.0, progress)
+        else:
+            run.starts = first_rows(run.candidates.problem_from_held, greedy, run.work, progress)
     run.improve()
     return run.picks(in_order=False)
 
@@ -292,7 +294,7 @@ _ROUNDS = 4  # of settling on all rows, where they are many
 def first_rows(problem: Problem, greedy: Method, work: float, progress: Progress) -> list[Rows]:
     """Rows to start from, the likeliest first and greedy picks last.
 
-    `work` is what may be spent on each of them.
+    `work` is what may be spent on each of them; where it is 0, only the best start is wanted.
     """
     random = np.random.default_rng(problem.seed)
     size = max(_CENTRE_ROWS, _CENTRE_ROWS_EACH * problem.k)
@@ -303,7 +305,7 @@ def first_rows(problem: Problem, greedy: Method, work: float, progress: Progress
     with progress.stage("starting", 2) as advance:
         picked = _picked(level, greedy, random)
         advance(1)
-        if part is not problem:
+        if part is not problem or (work == 0 and problem.limits is None):
             starts = [_from_sample(problem, level, rows, picked)]
         elif centres_pay(problem, work):
             starts = [near_centres(level, picked), picked]
