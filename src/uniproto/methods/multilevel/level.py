@@ -18,6 +18,7 @@ from uniproto.transport.balance import balance
 from uniproto.transport.cells import cells_suit, filled, holders
 
 _TARGETS_PER_PIECE = 16384
+_MOST_NUMBERS = 25_000_000  # of a sample's rows
 _ACCURACY = 0.01  # of the shares; what that leaves of the cost is of second order
 
 
@@ -123,9 +124,9 @@ def sampled(
 ) -> tuple[Problem, NDArray[np.intp]]:
     """The problem among so many random rows and targets, in memory; and which rows they are.
 
-    Where targets are fewer, rows are more: it is their pairs that take time. Where source and
-    target are one set, so are the samples. Given rows are always in it, and so are those to
-    `keep`. Targets are drawn as often as their weight says.
+    Where targets are fewer, rows are more, as it is their pairs that take time; but not so many
+    that they take much memory. Where source and target are one set, so are the samples. Given rows
+    are always in it, and so are those to `keep`. Targets are drawn as often as their weight says.
     """
     always = problem.initial if keep is None else np.union1d(problem.initial, keep)
     candidates = problem.candidates
@@ -138,7 +139,9 @@ def sampled(
     if problem.same_set and share is None:
         rows = targets = np.union1d(targets, always)
     else:
-        some = random.permutation(len(candidates))[: size * size // few]
+        width = problem.costs.source.shape[1] if isinstance(problem.costs, FeatureCosts) else few
+        most = max(size, min(size * size // few, _MOST_NUMBERS // width))
+        some = random.permutation(len(candidates))[:most]
         rows = np.union1d(candidates[some], always)
     part = problem.among(rows, targets, share)
     if isinstance(part.costs, FeatureCosts) and part.costs.on_disk:
