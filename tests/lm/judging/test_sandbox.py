@@ -20,7 +20,7 @@ from uniproto.lm.judging.sandbox import (
     ContainmentError,
     ProgramResult,
     containment,
-    process,
+    environment,
     run_program,
     run_programs,
 )
@@ -110,7 +110,7 @@ def test_packages_that_programs_import(package: str, code: str, output: str) -> 
 def test_no_other_package_is_seen() -> None:
     code = "import os, sys\nfor p in sys.path[3:]: print(*sorted(os.listdir(p)))"
     seen = {name.removesuffix(".libs").removesuffix(".py") for name in printed(code).split()}
-    assert seen <= set(process.PACKAGES)
+    assert seen <= set(environment.PACKAGES)
 
 
 @needs_walls
@@ -138,7 +138,7 @@ def test_an_error_tells_why() -> None:
     result = run_program("print('so far')\n1 / 0")
     assert (result.status, result.output) == ("error", "so far\n")
     assert result.detail.endswith("ZeroDivisionError: division by zero")
-    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= process.DETAIL
+    assert len(run_program("raise ValueError('x' * 10**5)").detail) <= environment.DETAIL
 
 
 @needs_walls

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from uniproto.errors import InputFileError, InvalidInputError
-from uniproto.lm.pretraining.preparation import corpus_files, corpus_identity, read_documents
+from uniproto.lm.pretraining.corpus import corpus_files, corpus_identity, read_documents
 
 ODD = "line\u2028separator\u0085next\x0cpage\rreturn, ünïcödé 日本"  # not the end of a line
 
