@@ -12,9 +12,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -86,6 +86,7 @@ _START_SECONDS = 60.0  # to set up the sandbox, on a machine however busy
 _END_SECONDS = 10.0  # for the kernel to end a program that was killed
 _LONGEST_WAIT = 60.0  # in one call; the kernel takes no more than some weeks
 _CHUNK = 1 << 16
+_MOST = {"standard output": OUTPUT, "standard error": ERRORS}  # bytes
 
 
 def run_contained(code: str, timeout: float, method: str) -> ProgramResult:
@@ -124,15 +125,11 @@ def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> 
             cpu=cpu,
             parent=os.getpid(),
         )
-        outcome = _launch(shown.executable, job, timeout)
-    if outcome.failure or not outcome.started:
-        why = outcome.failure or _text(outcome.stderr).strip() or "the launcher died"
-        raise ContainmentError(f"The sandbox could not be set up; nothing was run. {why}")
-    return verdict(outcome, timeout)
+        return _launch(shown.executable, job, timeout)
 
 
-def _launch(executable: str, job: Job, timeout: float) -> Outcome:
-    """Start the launcher and watch it.
+def _launch(executable: str, job: Job, timeout: float) -> ProgramResult:
+    """Start the launcher and watch it; when this returns, all that it started is gone.
 
     It is a new, small Python, because this process may be large and have threads (torch): forking
     it and doing more than `exec` would be slow, and could hang.
@@ -159,40 +156,95 @@ def _launch(executable: str, job: Job, timeout: float) -> Outcome:
         try:
             assert launcher.stdin is not None
             # The launcher reads everything before it writes anything, so this cannot hang.
-            with suppress(BrokenPipeError):  # it is dead, as `watch` finds out
+            with suppress(BrokenPipeError):  # it is dead, as `_watch` finds out
                 launcher.stdin.write(job.packed())
             with suppress(BrokenPipeError):
                 launcher.stdin.close()
-            return watch(launcher, status, timeout)
-        except BaseException:
-            if launcher.returncode is None:
-                os.killpg(launcher.pid, signal.SIGKILL)
-            raise
+            return _watch(launcher, status, timeout)
         finally:
+            # The launcher is ours and not yet waited for, so the group's number is still its own.
+            with suppress(PermissionError):  # what macOS says of a group whose members are all dead
+                os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
             os.close(status)
 
 
-def verdict(outcome: Outcome, timeout: float) -> ProgramResult:
+def _watch(launcher: subprocess.Popen[bytes], status: int, timeout: float) -> ProgramResult:
+    """Read until the end, which comes after `timeout` seconds of the program at the latest."""
+    assert launcher.stdout is not None
+    assert launcher.stderr is not None
+    read = {name: bytearray() for name in (*_MOST, "status")}
+    descriptors = (launcher.stdout.fileno(), launcher.stderr.fileno(), status)
+    names = dict(zip(descriptors, read, strict=True))
+    started = late = ending = False
+    deadline = time.monotonic() + _START_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for descriptor in names:
+            os.set_blocking(descriptor, False)
+            selector.register(descriptor, selectors.EVENT_READ)
+        # Until the status pipe closes: only then is nobody left in the sandbox.
+        while status in selector.get_map():
+            left = deadline - time.monotonic()
+            if ending and left <= 0:
+                break
+            if not ending and (left <= 0 or _flooded(read)):
+                late, ending = left <= 0, True
+                deadline = time.monotonic() + _END_SECONDS
+                # Not send_signal, which may wait for the launcher and so give its number away.
+                os.kill(launcher.pid, signal.SIGTERM)
+                continue
+            for key, _ in selector.select(min(left, _LONGEST_WAIT)):
+                if _read_more(key.fd, read[names[key.fd]]) == 0:
+                    selector.unregister(key.fd)
+            if not started and b"started\n" in read["status"]:
+                started, deadline = True, time.monotonic() + timeout
+        for key in selector.get_map().values():
+            while not _flooded(read) and _read_more(key.fd, read[names[key.fd]]):
+                pass  # what was still in the pipe
+    return _verdict(read, timeout if late else None)
+
+
+def _read_more(descriptor: int, into: bytearray) -> int | None:
+    """Take one chunk and return its length: 0 at the end, None where there is nothing yet."""
+    try:
+        chunk = os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    into += chunk
+    return len(chunk)
+
+
+def _flooded(read: Mapping[str, bytearray]) -> str | None:
+    """The stream of which there was too much."""
+    return next((name for name, most in _MOST.items() if len(read[name]) > most), None)
+
+
+def _verdict(read: Mapping[str, bytearray], late_after: float | None) -> ProgramResult:
     """The result, by what the kernel said of the end and never by what the program said."""
-    output, errors = _text(outcome.stdout), _text(outcome.stderr)[-DETAIL:].strip()
-    if outcome.flooded:
-        most = OUTPUT if outcome.flooded == "standard output" else ERRORS
-        return ProgramResult("killed", output, f"wrote more than {most} bytes to {outcome.flooded}")
-    if outcome.timed_out:
-        return ProgramResult("timeout", output, f"still running after {timeout:g} seconds")
-    if outcome.wait_status is None:
+    output = read["standard output"][:OUTPUT].decode("utf-8", "replace")
+    errors = read["standard error"].decode("utf-8", "replace")[-DETAIL:].strip()
+    reports = dict(line.partition(" ")[::2] for line in read["status"].decode().split("\n"))
+    if "failed" in reports or "started" not in reports:
+        why = reports.get("failed") or errors or "the launcher died"
+        if late_after is not None and "failed" not in reports:
+            why = f"it did not start within {_START_SECONDS:.0f} seconds"
+        raise ContainmentError(f"The sandbox could not be set up; nothing was run. {why}")
+    if flooded := _flooded(read):
+        return ProgramResult(
+            "killed", output, f"wrote more than {_MOST[flooded]} bytes to {flooded}"
+        )
+    if late_after is not None:
+        return ProgramResult("timeout", output, f"still running after {late_after:g} seconds")
+    if "ended" not in reports:
         return ProgramResult("killed", output, "ended from outside, perhaps for want of memory")
-    if os.WIFSIGNALED(outcome.wait_status):
-        number = os.WTERMSIG(outcome.wait_status)
+    ended = int(reports["ended"])  # as waitpid gives it
+    if os.WIFSIGNALED(ended):
+        number = os.WTERMSIG(ended)
         name = signal.strsignal(number) or f"signal {number}"
         return ProgramResult("killed", output, f"ended by a signal: {name}\n{errors}".strip())
-    if os.WEXITSTATUS(outcome.wait_status):
+    if os.WEXITSTATUS(ended):
         return ProgramResult("error", output, errors or "ended with a status other than 0")
     return ProgramResult("ok", output)
-
-
-def _text(data: bytearray) -> str:
-    return data.decode("utf-8", "replace")
 
 
 _in_use: Counter[int] = Counter()
@@ -217,127 +269,3 @@ def _one_cpu() -> Iterator[int | None]:
     finally:
         with _in_use_lock:
             _in_use[cpu] -= 1
-
-
-# --- watching ------------------------------------------------------------------------------------
-
-
-@dataclass
-class Outcome:
-    """What was seen of one program."""
-
-    started: bool = False
-    wait_status: int | None = None  # as waitpid gives it; None: nobody was left to report it
-    failure: str = ""  # why the sandbox could not be set up
-    timed_out: bool = False
-    flooded: str = ""  # the stream of which there was too much
-    stdout: bytearray = field(default_factory=bytearray)
-    stderr: bytearray = field(default_factory=bytearray)  # its end
-
-
-def watch(launcher: subprocess.Popen[bytes], status: int, timeout: float) -> Outcome:
-    """Read until the end, which comes after `timeout` seconds of the program at the latest.
-
-    When this returns, the launcher has been waited for and all that it started is gone.
-    """
-    watched = _Watched(launcher, status, timeout)
-    try:
-        watched.until_the_end()
-    finally:
-        # The launcher is ours and not yet waited for, so the group's number is still its own.
-        with suppress(PermissionError):  # what macOS says of a group whose members are all dead
-            os.killpg(launcher.pid, signal.SIGKILL)
-        launcher.wait()
-    return watched.outcome
-
-
-class _Watched:
-    def __init__(self, launcher: subprocess.Popen[bytes], status: int, timeout: float) -> None:
-        assert launcher.stdout is not None
-        assert launcher.stderr is not None
-        self.outcome = Outcome()
-        self._launcher = launcher
-        self._status = status
-        self._timeout = timeout
-        self._deadline = time.monotonic() + _START_SECONDS
-        self._ending = False
-        self._unread_status = b""
-        self._error_bytes = 0
-        self._readers = {
-            launcher.stdout.fileno(): self._read_output,
-            launcher.stderr.fileno(): self._read_errors,
-            status: self._read_status,
-        }
-
-    def until_the_end(self) -> None:
-        """Until the status pipe closes: only then is nobody left in the sandbox."""
-        with selectors.DefaultSelector() as selector:
-            for descriptor in self._readers:
-                os.set_blocking(descriptor, False)
-                selector.register(descriptor, selectors.EVENT_READ)
-            while self._status in selector.get_map():
-                left = self._deadline - time.monotonic()
-                if left <= 0 and not self._time_is_over():
-                    return
-                for key, _ in selector.select(min(max(left, 0), _LONGEST_WAIT)):
-                    if self._read(key.fd) == 0:
-                        selector.unregister(key.fd)
-            for key in selector.get_map().values():
-                while self._read(key.fd) and not self._ending:
-                    pass  # what was still in the pipe
-
-    def _read(self, descriptor: int) -> int | None:
-        """Take one chunk and return its length: 0 at the end, None where there is nothing yet."""
-        try:
-            chunk = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return None
-        self._readers[descriptor](chunk)
-        return len(chunk)
-
-    def _read_output(self, chunk: bytes) -> None:
-        room = OUTPUT - len(self.outcome.stdout)
-        self.outcome.stdout += chunk[:room]
-        if len(chunk) > room:
-            self._flooded("standard output")
-
-    def _read_errors(self, chunk: bytes) -> None:
-        self._error_bytes += len(chunk)
-        self.outcome.stderr += chunk
-        del self.outcome.stderr[: -4 * DETAIL]  # a letter has at most four bytes
-        if self._error_bytes > ERRORS:
-            self._flooded("standard error")
-
-    def _read_status(self, chunk: bytes) -> None:
-        *lines, self._unread_status = (self._unread_status + chunk).split(b"\n")
-        for line in lines:
-            word, _, rest = line.decode().partition(" ")
-            if word == "started":
-                self.outcome.started = True
-                self._deadline = time.monotonic() + self._timeout
-            elif word == "ended":
-                self.outcome.wait_status = int(rest)
-            else:
-                self.outcome.failure = rest
-
-    def _flooded(self, stream: str) -> None:
-        self.outcome.flooded = self.outcome.flooded or stream
-        self._end()
-
-    def _time_is_over(self) -> bool:
-        """End the program; False where that was tried before and failed."""
-        if self._ending:
-            return False
-        if self.outcome.started:
-            self.outcome.timed_out = True
-        else:
-            self.outcome.failure = f"it did not start within {_START_SECONDS:.0f} seconds"
-        self._end()
-        return True
-
-    def _end(self) -> None:
-        if not self._ending:
-            self._ending = True
-            self._deadline = time.monotonic() + _END_SECONDS
-            # Not send_signal, which may wait for the launcher and so give its number away.
-            os.kill(self._launcher.pid, signal.SIGTERM)
