@@ -24,7 +24,7 @@ from support.runs import Setup
 from uniproto.features import embed_text, hashed_ngrams
 from uniproto.lm import gradients, hidden_states
 from uniproto.lm.features.language import TEMPLATE
-from uniproto.lm.finetune.tokens import InstructionRow
+from uniproto.lm.finetune.tokens import SourcedExample
 from uniproto.runs.atomic import atomic_write, write_json
 
 Row = Mapping[str, Any]
@@ -129,8 +129,8 @@ def recipe_of(setup: Setup, collection: str, steps: int) -> Recipe:
     return Recipe(model, template, steps, 64, 256, rate, tokens_at_once=6144, half=half)
 
 
-def as_instructions(rows: Sequence[Row]) -> list[InstructionRow]:
-    return [InstructionRow(row["source"], row["instruction"], row["output"]) for row in rows]
+def as_instructions(rows: Sequence[Row]) -> list[SourcedExample]:
+    return [SourcedExample(row["source"], (row["instruction"], row["output"])) for row in rows]
 
 
 # --- features ------------------------------------------------------------------------------------

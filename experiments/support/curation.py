@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from support.lean_lora import make_lean
-from uniproto.lm.finetune.tokens import InstructionRow, PaddingCollator, tokenise
+from uniproto.lm.finetune.tokens import PaddingCollator, SourcedExample, tokenise
 from uniproto.lm.models import load_model, lora_targets, padding_token
 
 
@@ -63,7 +63,7 @@ class Trainee:
         )
         self.collate = PaddingCollator(padding_token(self.tokenizer))
 
-    def tokens(self, rows: Sequence[InstructionRow]) -> list[Any]:
+    def tokens(self, rows: Sequence[SourcedExample]) -> list[Any]:
         found, _ = tokenise(
             rows, self.tokenizer, self.recipe.max_length, "truncate", self.recipe.template
         )
@@ -139,9 +139,9 @@ class Trainee:
 
 def train(
     recipe: Recipe,
-    chosen: Sequence[InstructionRow],
-    beside: Sequence[InstructionRow],
-    held_out: Sequence[InstructionRow],
+    chosen: Sequence[SourcedExample],
+    beside: Sequence[SourcedExample],
+    held_out: Sequence[SourcedExample],
     seed: int,
 ) -> dict[str, float]:
     """Log-perplexity of the held-out rows, and the share answered right, before and after.
@@ -168,7 +168,7 @@ def train(
 
 
 @lru_cache(maxsize=8)
-def _before(recipe: Recipe, held_out: tuple[InstructionRow, ...]) -> dict[str, float]:
+def _before(recipe: Recipe, held_out: tuple[SourcedExample, ...]) -> dict[str, float]:
     """What the model makes of held-out rows untrained: the same for all that is chosen."""
     trainee = Trainee(recipe, 0)
     return trainee.judge(trainee.tokens(held_out))
@@ -219,7 +219,7 @@ class Below:
 
 
 def warm_up(
-    recipe: Recipe, rows: Sequence[InstructionRow], folder: Path, checkpoints: int, seed: int
+    recipe: Recipe, rows: Sequence[SourcedExample], folder: Path, checkpoints: int, seed: int
 ) -> list[str]:
     """Checkpoints of a short run on a few random rows; those that are there are not made again."""
     places = [folder / f"checkpoint-{number}" for number in range(1, checkpoints + 1)]

@@ -19,7 +19,7 @@ from uniproto.lm.batches import trainer as batches_trainer
 from uniproto.lm.batches.methods import BATCH_METHODS
 from uniproto.lm.finetune import monitoring
 from uniproto.lm.finetune.run import CHECKPOINTING
-from uniproto.lm.finetune.tokens import InstructionRow, PaddingCollator, tokenise
+from uniproto.lm.finetune.tokens import PaddingCollator, SourcedExample, tokenise
 
 TRAINING = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -577,7 +577,7 @@ def test_trl_trains_with_the_gradients_of_finetune(tmp_path, loss, accumulate):
     class SelectingSFT(SelectionMixin, trl.SFTTrainer):
         pass
 
-    rows = [InstructionRow(f"s{n % 3}", f"A B{n % 7}", " C" * (1 + n % 5)) for n in range(48)]
+    rows = [SourcedExample(f"s{n % 3}", (f"A B{n % 7}", " C" * (1 + n % 5))) for n in range(48)]
     tokenizer, found = small_tokenizer(), []
     steps = {"gradient_accumulation_steps": accumulate, "learning_rate": 1e-3}
     settings = trl_settings(tmp_path, **steps)
@@ -588,9 +588,9 @@ def test_trl_trains_with_the_gradients_of_finetune(tmp_path, loss, accumulate):
             options = {"data_collator": PaddingCollator(tokenizer.pad_token_id)}
         else:
             args = trl.SFTConfig(**settings)
-            columns = {"prompt": "prompt", "completion": "answer", "source": "source"}
+            names = ("source", "prompt", "completion")
             data = datasets.Dataset.from_list(
-                [{name: getattr(row, ours) for name, ours in columns.items()} for row in rows]
+                [dict(zip(names, (source, *pair), strict=True)) for source, pair in rows]
             )
             options = {}
         seen = GradientsSeen()

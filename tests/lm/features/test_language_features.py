@@ -21,7 +21,7 @@ from uniproto.lm.features.adam_moments import Moments, adam_steps
 from uniproto.lm.features.gradient_features import projected
 from uniproto.lm.features.language import what_is_wrong_with
 from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.tokens import as_row, encoded
+from uniproto.lm.finetune.tokens import encoded
 from uniproto.lm.models import load_model, lora_targets
 
 TEMPLATE = "Q {instruction} A "
@@ -80,10 +80,10 @@ def own_cache(tmp_path, monkeypatch):
 def one_by_one(network, tokenizer, rows, parameters):
     """Gradients by single backward passes, concatenated over the parameters."""
     found = []
-    pairs = [as_row((row["instruction"], row["output"])) for row in rows]
+    pairs = [(row["instruction"], row["output"]) for row in rows]
     for one in encoded(pairs, tokenizer, TEMPLATE, 128):
         network.zero_grad()
-        batch = {"input_ids": torch.tensor([one.tokens]), "labels": torch.tensor([one.labels])}
+        batch = {name: torch.tensor([values]) for name, values in one.inputs().items()}
         network(**batch).loss.backward()
         found.append(torch.cat([p.grad.reshape(-1) for p in parameters]).clone())
     return torch.stack(found)
@@ -129,10 +129,14 @@ def test_gradients_of_lora_layers(model, adapter, adam):
 def test_hidden_states_are_means_over_tokens(model, pooling):
     found = hidden_states(ROWS[:4], model=model, template=TEMPLATE, pooling=pooling)
     network, tokenizer = load_model(model)
-    pairs = [as_row((row["instruction"], row["output"])) for row in ROWS[:4]]
+    pairs = [(row["instruction"], row["output"]) for row in ROWS[:4]]
     for vector, one in zip(found.vectors, encoded(pairs, tokenizer, TEMPLATE, 128), strict=True):
         with torch.no_grad():
-            states = network.model(torch.tensor([one.tokens])).last_hidden_state[0].numpy()
+            states = (
+                network.model(torch.tensor([one.inputs()["input_ids"]]))
+                .last_hidden_state[0]
+                .numpy()
+            )
         weights = np.arange(1, len(states) + 1) if pooling == "position" else None
         expected = np.average(states, axis=0, weights=weights)
         np.testing.assert_allclose(vector, expected, atol=1e-5)
@@ -178,10 +182,10 @@ def test_conversations_go_through_the_chat_template(chat_model):
         {"role": "assistant", "content": "5"},
     ]
     tokenizer = transformers.AutoTokenizer.from_pretrained(chat_model)
-    (one,) = encoded([as_row(talk)], tokenizer, TEMPLATE, 128)
+    (one,) = encoded([talk], tokenizer, TEMPLATE, 128)
     said = "".join(
         tokenizer.decode([token]) if label != NO_LABEL else "_"
-        for token, label in zip(one.tokens, one.labels, strict=True)
+        for token, label in zip(*one.inputs().values(), strict=True)
     )
     assert said.replace("_", "") == "4</assistant>5</assistant>"
     pair = gradients([("2+2", "4")], model=chat_model, template="chat", width=64)

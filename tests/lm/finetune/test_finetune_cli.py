@@ -29,7 +29,7 @@ from uniproto.lm.batches.methods import BATCH_METHODS
 from uniproto.lm.finetune.data import read_rows, split_places
 from uniproto.lm.finetune.folder import claimed, last_checkpoint
 from uniproto.lm.finetune.settings import FinetuneSettings, preset
-from uniproto.lm.finetune.tokens import InstructionRow, tokenise
+from uniproto.lm.finetune.tokens import SourcedExample, tokenise
 from uniproto.lm.models import load_model, lora_targets
 from uniproto.runs.journal import read_metrics
 
@@ -183,9 +183,9 @@ def chat_folder(model_folder, tmp_path_factory):
 
 def test_chats_are_laid_out_by_the_tokenizer_and_all_answers_are_learned(chat_folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(chat_folder)
-    turns = (("user", "1+1"), ("assistant", "2"), ("user", "2+2"), ("assistant", "4"))
+    turns = [*talk("1+1", "2"), *talk("2+2", "4")]
     found, _ = tokenise(
-        [InstructionRow("s", "", "", turns), InstructionRow("s", "", "", turns[:2])],
+        [SourcedExample("s", turns), SourcedExample("s", turns[:2])],
         tokenizer,
         max_length=40,
         too_long="truncate",
@@ -195,7 +195,9 @@ def test_chats_are_laid_out_by_the_tokenizer_and_all_answers_are_learned(chat_fo
     assert "".join(text) == "u:1+1\na:2\nu:2+2\na:4\n"
     learned = [each for each, label in zip(text, found[0]["labels"], strict=True) if label != -100]
     assert learned == ["2", "\n", "4", "\n"]
-    by_template, _ = tokenise([InstructionRow("s", "1+1", "2")], tokenizer, 40, "truncate", "chat")
+    by_template, _ = tokenise(
+        [SourcedExample("s", ("1+1", "2"))], tokenizer, 40, "truncate", "chat"
+    )
     assert by_template[0] == found[1]
     assert found.texts[1] == "1+1\n\n2"
 
@@ -632,7 +634,7 @@ def test_model_is_needed(data, tmp_path, capsys):
 
 def test_only_answer_tokens_have_labels(model_folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    given = [InstructionRow("s", "12", "34"), InstructionRow("s", "5" * 20, "6")], tokenizer, 8
+    given = [SourcedExample("s", ("12", "34")), SourcedExample("s", ("5" * 20, "6"))], tokenizer, 8
     found, too_long = tokenise(*given, "truncate", "Q{instruction}A")
     first, second = found[0], found[1]
     text = tokenizer.decode(first["input_ids"]).replace(" ", "")
@@ -667,11 +669,11 @@ def talk(question, answer):
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (("prompt", "completion"), InstructionRow("s", "1+1", "2")),
-        (("question", "answer"), InstructionRow("s", "1+1", "2")),
-        (("instruction", "output"), InstructionRow("s", "1+1", "2")),
-        (("messages",), InstructionRow("s", "", "", (("user", "1+1"), ("assistant", "2")))),
-        (("text",), InstructionRow("s", None, "1+1")),
+        (("prompt", "completion"), SourcedExample("s", ("1+1", "2"))),
+        (("question", "answer"), SourcedExample("s", ("1+1", "2"))),
+        (("instruction", "output"), SourcedExample("s", ("1+1", "2"))),
+        (("messages",), SourcedExample("s", talk("1+1", "2"))),
+        (("text",), SourcedExample("s", "1+1")),
     ],
 )
 def test_columns_with_usual_names_are_known(names, expected, tmp_path):

@@ -48,7 +48,7 @@ from uniproto.lm.features.layers import (
     value_projection,
 )
 from uniproto.lm.features.losses import before_the_head, micro_batches
-from uniproto.lm.finetune.tokens import PaddingCollator, as_row, encoded
+from uniproto.lm.finetune.tokens import PaddingCollator, encoded
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
@@ -223,9 +223,8 @@ class LanguageModelFeatures(ModelOfTexts):
 
     def inputs(self, items: list[Any]) -> list[tuple[Any, int, int]]:
         self._load_tokenizer()
-        rows = list(map(as_row, items))
-        tokens = list(encoded(rows, self._tokenizer, self.features.template, self._longest))
-        values = [{"input_ids": one.tokens, "labels": one.labels} for one in tokens]
+        tokens = list(encoded(items, self._tokenizer, self.features.template, self._longest))
+        values = [one.inputs() for one in tokens]
         sizes = [len(one.tokens) for one in tokens]
         flags = [TRUNCATED if one.length > self._longest else 0 for one in tokens]
         return list(zip(values, sizes, flags, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.disk import local_data
+from uniproto.data.examples import as_text
 from uniproto.data.tables import require_column
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.cache import cache_folder
@@ -19,17 +20,17 @@ from uniproto.lm.features.examples import Examples as FileExamples
 from uniproto.lm.features.examples import read_examples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.finetune.settings import FinetuneSettings
-from uniproto.lm.finetune.tokens import InstructionRow, TokenisedRows, as_row, tokenise
+from uniproto.lm.finetune.tokens import ANSWERS, SourcedExample, TokenisedRows, tokenise
 
 
 def read_files(
     settings: FinetuneSettings, names: Sequence[str], beside: bool = False
-) -> list[InstructionRow]:
+) -> list[SourcedExample]:
     """The rows of files, or of data sets on the hub, one after another.
 
     Files that are read `beside` the training data may lack its column of sources.
     """
-    rows: list[InstructionRow] = []
+    rows: list[SourcedExample] = []
     for name in names:
         named = (settings.prompt, settings.answer, settings.messages)
         rows += read_rows(name, named, settings.source, beside or settings.source_is_usual)
@@ -41,7 +42,7 @@ def read_rows(
     named: tuple[str | None, str | None, str | None] = (None, None, None),
     source: str | None = None,
     may_lack_source: bool = False,
-) -> list[InstructionRow]:
+) -> list[SourcedExample]:
     """The rows of a file, by the columns that are named (prompt, answer, messages) or usual.
 
     Without a column of sources all rows are of one: `all`, or the file's name where that column may
@@ -60,7 +61,9 @@ def read_rows(
             f"{path}: no example to train on in {in_words(wrong)}. Fix or drop those rows."
         )
     sources = _sources(examples, source, may_lack_source)
-    return [as_row(example, label) for example, label in zip(examples, sources, strict=True)]
+    return [
+        SourcedExample(source, example) for source, example in zip(sources, examples, strict=True)
+    ]
 
 
 def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list[str]:
@@ -89,7 +92,7 @@ class Examples:
 
 
 def prepare_examples(
-    settings: FinetuneSettings, rows: Sequence[InstructionRow], tokenizer: Any, model: Any
+    settings: FinetuneSettings, rows: Sequence[SourcedExample], tokenizer: Any, model: Any
 ) -> Examples:
     """Tokenise the rows, then split them, then mix others in.
 
@@ -119,7 +122,7 @@ def prepare_examples(
             settings.validation,
             settings.validation_least,
             settings.seed,
-            [letters_of(row.question) for row in its_own.rows],
+            [letters_of(_question(row.example)) for row in its_own.rows],
         )
         validation = its_own.part(held) if held else None
         own = [own[place] for place in train]
@@ -132,6 +135,13 @@ def prepare_examples(
             "it, or bring more data."
         )
     return Examples(trained, validation, too_long)
+
+
+def _question(example: Any) -> str:
+    """The prompt, what comes before the answers of a chat, or the text."""
+    if isinstance(example, list):
+        return str(as_text([each for each in example if each["role"] != ANSWERS]))
+    return str(example[0] if isinstance(example, tuple) else example)
 
 
 def split_places(

@@ -108,7 +108,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     with ExitStack() as until_the_end:
         with args.main_process_first(desc="claiming the folder"):
             if args.process_index == 0:
-                chats = any(row.turns for row in rows)
+                chats = any(isinstance(row.example, list) for row in rows)
                 until_the_end.enter_context(claimed(out, settings, fresh, chats))
         _train(trainer, settings, checkpoint)
         if not settings.merge:
