@@ -223,34 +223,22 @@ def columns_of(dataset: Any) -> list[str] | None:
     return list(first) if isinstance(first, Mapping) else None
 
 
-def rows_per_source(dataset: Any, column: str) -> Counter[Any]:
-    """How many rows there are of every source.
+def rows_per_source(dataset: Any, column: str, *, read_all: bool) -> Counter[Any]:
+    """How many examples there are of every source.
 
-    >>> rows_per_source([{"source": "web"}, {"source": "law"}, {"source": "web"}], "source")
-    Counter({'web': 2, 'law': 1})
+    Nothing is counted where that would mean to `read_all` of the data, unless that is asked for.
+
+    >>> rows_per_source([{"source": "web"}, {"source": "law"}] * 2, "source", read_all=True)
+    Counter({'web': 2, 'law': 2})
     """
     if isinstance(getattr(dataset, "sources", None), Counter):
         return dataset.sources
-    if hasattr(dataset, "column_names"):  # of datasets: one column is read alone
-        return Counter(map(_plain, dataset[column]))
-    return Counter(_plain(dataset[row][column]) for row in range(len(dataset)))
-
-
-def known_sources(dataset: Any, column: str) -> list[str]:
-    """The sources of a data set that counts them, or whose columns can be read alone; else none.
-
-    >>> known_sources([{"source": "web"}], "source")
-    []
-    """
-    counts = getattr(dataset, "sources", None)
-    if isinstance(counts, Counter):
-        return sorted(map(str, counts))
-    if column not in (columns_of(dataset) or ()) or not hasattr(dataset, "column_names"):
-        return []
-    if not hasattr(dataset, "__len__"):
-        return []
-    labels = (label if isinstance(label, list) else [label] for label in dataset[column])
-    return sorted({str(_plain(each)) for label in labels for each in label})
+    if hasattr(dataset, "column_names") and hasattr(dataset, "__len__"):  # of datasets
+        labels = dataset[column] if column in dataset.column_names else []
+    else:
+        labels = [dataset[row][column] for row in range(len(dataset))] if read_all else []
+    several = (label if isinstance(label, list) else [label] for label in labels)
+    return Counter(_plain(each) for label in several for each in label)
 
 
 def no_source_column(column: str, present: list[str]) -> InvalidInputError:

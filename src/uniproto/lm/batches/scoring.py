@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,6 @@ _AT_ONCE = 8  # examples whose whole graph is held, for inner products over all 
 _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The arguments of a `BatchSelector` call."""
-
-    features: Any = None
-    losses: Any = None
-    validation_features: Any = None
-
-
 def scores_of(
     pool: Pool,
     config: SelectionConfig,
@@ -39,20 +29,19 @@ def scores_of(
     seed: tuple[int, ...],
     embeddings: Any,
     draw_anchors: Callable[[tuple[int, ...]], Mapping[str, Any]],
-) -> Scores:
-    """Look at a pool in the way a selection needs.
+) -> dict[str, Any]:
+    """Look at a pool in the way a selection needs: the arguments of a `BatchSelector` call.
 
     `model`, `optimizer`: those that are trained. `embeddings`: one vector per row of the data.
     `draw_anchors`: validation examples for `greats`, drawn with a seed.
     """
     if "features" not in config.chooses.needs:
         if "losses" not in config.chooses.needs:
-            return Scores(losses=np.zeros(pool.size))
-        how: dict[str, Any] = {
-            "score_batch_size": config.score_batch_size,
-            "loss_fn": config.loss_fn,
-        }
-        return Scores(losses=example_losses(model, pool.inputs, **how))
+            return {"features": None, "losses": np.zeros(pool.size)}
+        losses = example_losses(
+            model, pool.inputs, score_batch_size=config.score_batch_size, loss_fn=config.loss_fn
+        )
+        return {"features": None, "losses": losses}
     if config.usual_features == "embedding":
         assert pool.rows is not None  # `NumberedRows` has put them in
         if len(pool.rows) != pool.size:
@@ -60,7 +49,7 @@ def scores_of(
                 "features='embedding' takes no packed rows, which are not one text. Pass "
                 "features='gradient', or do not pack."
             )
-        return Scores(features=embeddings[pool.rows])
+        return {"features": embeddings[pool.rows]}
     # How gradients are taken
     same = ("layer", "align_after", "score_batch_size", "loss_fn", "width")
     options: dict[str, Any] = {name: getattr(config, name) for name in same}
@@ -72,7 +61,7 @@ def scores_of(
         inner = gradient_inner_products(
             model, pool.inputs, score_batch_size=config.score_batch_size or _AT_ONCE
         )
-        return Scores(features=Gram(inner.pool), losses=inner.losses)
+        return {"features": Gram(inner.pool), "losses": inner.losses}
     if config.usual_features == "zeroth-order":
         # Another direction at every step: the seed is that of the step.
         drawn = int(np.random.SeedSequence(seed).generate_state(1)[0])
@@ -80,7 +69,8 @@ def scores_of(
     else:
         momentum = config.name == "gradnorm"
         found = gradient_features(model, pool.inputs, momentum=momentum, **options)
-    return Scores(features=_compact(found.features, config.usual_metric), losses=found.losses)
+    features = _compact(found.features, config.usual_metric)
+    return {"features": features, "losses": found.losses}
 
 
 def _with_anchors(
@@ -89,7 +79,7 @@ def _with_anchors(
     model: Any,
     anchors: Mapping[str, Any],
     options: Mapping[str, Any],
-) -> Scores:
+) -> dict[str, Any]:
     """GREATS: the whole LoRA gradient where there is LoRA, otherwise the value projection."""
     if config.layer is None and not config.aligned and _has_lora(model):
         inner = gradient_inner_products(
@@ -97,14 +87,18 @@ def _with_anchors(
         )
         usable = torch.isfinite(inner.validation_losses)
         across = _required(inner.validation[:, usable])
-        return Scores(features=Gram(inner.pool, across), losses=inner.losses)
+        return {"features": Gram(inner.pool, across), "losses": inner.losses}
     found = gradient_features(model, pool.inputs, **options)
     others = gradient_features(model, anchors, **options)
     across = _required(others.features[others.usable].T)
     if found.features.device.type != "cpu":
-        products = found.features @ found.features.T
-        return Scores(Gram(products, found.features @ across), found.losses)
-    return Scores(found.features, found.losses, validation_features=across.T)
+        gram = Gram(found.features @ found.features.T, found.features @ across)
+        return {"features": gram, "losses": found.losses}
+    return {
+        "features": found.features,
+        "losses": found.losses,
+        "validation_features": across.T,
+    }
 
 
 def _compact(features: Any, metric: str) -> Any:

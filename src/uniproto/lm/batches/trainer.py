@@ -43,7 +43,6 @@ from uniproto.lm.batches.pools import (
     Window,
     as_pool,
     columns_of,
-    known_sources,
     no_source_column,
     over_processes,
     pieces,
@@ -101,7 +100,7 @@ class SelectionMixin(_Hooks):
         named = _by_name(super().__init__, given, named)
         args = named.get("args")
         if args is not None:  # a copy: the caller's arguments may serve another trainer
-            require_packable(args, selection)
+            require_packable(args)
             named["args"] = args = copy.copy(args)
             args.per_device_train_batch_size = selection.pool
         super().__init__(**named)
@@ -109,12 +108,11 @@ class SelectionMixin(_Hooks):
             self.args.per_device_train_batch_size = selection.pool
             self._train_batch_size = self.args.train_batch_size
         require_supported(self)
-        self._sources = known_sources(self.train_dataset, selection.source_column)
+        share, column = selection.keep_small, selection.source_column
+        rows = rows_per_source(self.train_dataset, column, read_all=isinstance(share, float))
+        self._small = small_sources(rows, share) if isinstance(share, float) else None
+        self._sources = sorted(map(str, rows))
         self._window = Window(self._sources)
-        self._small: tuple[Hashable, ...] | None = None
-        if isinstance(selection.keep_small, float):
-            rows = rows_per_source(self.train_dataset, selection.source_column)
-            self._small = small_sources(rows, selection.keep_small)
 
     @property
     def last_batch(self) -> dict[str, Any] | None:
@@ -272,8 +270,6 @@ class SelectionMixin(_Hooks):
     def _choose(self, pool: Pool, place: int) -> NDArray[np.int64]:
         """Rows of the pool, in the order picked."""
         config = self.selection
-        if config.mode == "source" and pool.sources is None:
-            raise no_source_column(config.source_column, list(pool.inputs))
         require_within_context(self.model, pool)
         step = self.state.global_step * self.args.gradient_accumulation_steps + place
         seed = (self._seed, step, self.args.process_index)
@@ -286,12 +282,7 @@ class SelectionMixin(_Hooks):
         selector.calls, selector.carried, selector.whole_if_few = step, self._carried, True
         self._warn_of_few(keep, pool)
         selector.learning_rate = max(_SMALLEST_RATE, float(self.optimizer.param_groups[0]["lr"]))
-        rows = selector(
-            scores.features,
-            losses=scores.losses,
-            sources=pool.sources if selector.mode == "source" else None,
-            validation_features=scores.validation_features,
-        )
+        rows = selector(**scores, sources=pool.sources if selector.mode == "source" else None)
         assert selector.last is not None
         self._window.add(selector.last, pool, measured=config.measure_cost)
         self._trained += len(rows)
@@ -388,7 +379,7 @@ def leave_together() -> None:
 _WITH_BORDERS = ("bfd", "bfd_split", "bfd-requeue")
 
 
-def require_packable(args: Any, config: SelectionConfig) -> None:
+def require_packable(args: Any) -> None:
     """Refuse packing that leaves nothing to choose from; before TRL packs, which takes time."""
     if not getattr(args, "packing", False):
         return
@@ -397,16 +388,6 @@ def require_packable(args: Any, config: SelectionConfig) -> None:
         raise InvalidInputError(
             "packing=True needs packing_strategy='bfd', which keeps examples apart, not "
             f"{strategy!r}; or pass padding_free=True in place of it."
-        )
-    if config.mode == "source":
-        raise InvalidInputError(
-            "packing=True drops the column of sources. Pass mode='batch', or padding_free=True in "
-            "place of it."
-        )
-    if config.usual_features == "embedding":
-        raise InvalidInputError(
-            "packing=True leaves no single texts to embed. Pass features='gradient', or "
-            "padding_free=True in place of it."
         )
 
 

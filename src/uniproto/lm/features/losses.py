@@ -65,7 +65,7 @@ def forward_losses(
     """The same inside `preserve_state` and without a graph."""
     found, places = [], []
     for inputs, labels, rows in micro_batches(model, batch, size, loss_fn):
-        found.append(run_model(model, inputs, labels, loss_fn).losses())
+        found.append(run_model(model, inputs, labels, loss_fn).losses()[0])
         places.append(rows)
     return in_pool_order(found, places)
 
@@ -152,45 +152,38 @@ def batch_size(batch: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True)
-class AnswerRun:
-    """A language model has run up to its head: losses, and gradients by what came before."""
+class ModelRun:
+    """A model has run as far as its losses need it, and depends there on the layers looked at.
 
-    end: Tensor  # the last hidden states, which depend on the layers that are looked at
-    labels: Tensor
-    head: Head
+    `end` are the last hidden states of a language model, before its `head`; without one, the losses
+    that a `loss_fn` made. An example's loss depends on its own rows only, so that one gradient
+    holds those of all.
+    """
 
-    def losses(self) -> Tensor:
-        return answer_losses(self.end, self.labels, self.head, differentiate=False)[0]
+    end: Tensor
+    labels: Any = None
+    head: Head | None = None
+
+    def losses(self, *, differentiate: bool = False) -> tuple[Tensor, Tensor]:
+        """The losses, and with `differentiate` their gradient by the end."""
+        if self.head is None:
+            return self.end.detach(), torch.ones_like(self.end)
+        return answer_losses(self.end, self.labels, self.head, differentiate=differentiate)
 
     def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The losses, and each output's gradient of its own example's loss."""
-        losses, by_hidden = answer_losses(self.end, self.labels, self.head, differentiate=True)
-        found = torch.autograd.grad(self.end, outputs, by_hidden, materialize_grads=True)
+        losses, by_end = self.losses(differentiate=True)
+        found = torch.autograd.grad(self.end, outputs, by_end, materialize_grads=True)
         return losses, found
-
-
-@dataclass(frozen=True)
-class GivenRun:
-    """Any model has run to the losses that a `loss_fn` made of it."""
-
-    end: Tensor
-
-    def losses(self) -> Tensor:
-        return self.end.detach()
-
-    def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        # An example's loss depends on its own rows only: the gradient of the sum holds them all.
-        found = torch.autograd.grad(self.end.sum(), outputs, materialize_grads=True)
-        return self.losses(), found
 
 
 def run_model(
     model: nn.Module, inputs: dict[str, Any], labels: Any, loss_fn: LossFunction | None = None
-) -> AnswerRun | GivenRun:
+) -> ModelRun:
     """Run the model on a micro-batch, as far as its losses need it."""
     if loss_fn is None:
         hidden, head = before_the_head(model, inputs)
-        return AnswerRun(hidden, labels, head)
+        return ModelRun(hidden, labels, head)
     losses = loss_fn(model, inputs)
     expected = (batch_size(inputs),)
     if not isinstance(losses, Tensor) or tuple(losses.shape) != expected:
@@ -198,7 +191,7 @@ def run_model(
             f"loss_fn must return one loss per example, a tensor of shape {expected}. Take no mean "
             "over the batch: reduction='none'."
         )
-    return GivenRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
+    return ModelRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
 
 
 def in_pool_order(found: list[Tensor], places: list[Tensor]) -> Tensor:
@@ -390,10 +383,7 @@ def _after_the_head(core: Any) -> tuple[float, float | None]:
 def answer_losses(
     hidden: Tensor, labels: Tensor, head: Head, *, differentiate: bool
 ) -> tuple[Tensor, Tensor]:
-    """Losses (examples,), and with `differentiate` each one's gradient by its own hidden states.
-
-    An example's loss depends on its own rows only, so that one gradient holds those of all.
-    """
+    """Losses (examples,), and with `differentiate` each one's gradient by its own hidden states."""
     labels = labels.to(hidden.device)
     answered = labels[:, 1:] != NO_LABEL
     counts = answered.sum(dim=1)
