@@ -105,7 +105,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Take what was imported and collected out of every search for garbage: it stays anyway."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from uniproto.scale.cluster import Cluster
 
 WIDTH, ROWS, SHARDS = 6, 240, 4
 
@@ -44,11 +46,23 @@ def aim(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _write_shards(tmp_path_factory.mktemp("shards") / "aim", seed=1, rows=150, shards=2)
 
 
-@pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
-    """A Ray with two workers, to which everything in a module connects."""
-    pytest.importorskip("ray")
-    from uniproto.scale.cluster import Cluster
+_RAY = Cluster(num_cpus=2)  # takes longer to start than most tests take with it
 
-    with Cluster(num_cpus=2):
-        yield
+
+@pytest.fixture
+def local_ray() -> None:
+    """A Ray with two workers, to which everything connects."""
+    if not pytest.importorskip("ray").is_initialized():
+        _RAY.__enter__()
+
+
+@pytest.fixture(scope="module")
+def no_ray() -> None:
+    """Not the Ray that other tests have left running."""
+    _RAY.__exit__()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop Ray after the last test in a row that is in this folder."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        _RAY.__exit__()

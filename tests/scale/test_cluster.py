@@ -24,7 +24,7 @@ def test_without_ray_the_install_line_is_told(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_address_that_does_not_answer_is_told() -> None:
+def test_an_address_that_does_not_answer_is_told(no_ray: None) -> None:
     pytest.importorskip("ray")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -33,7 +33,7 @@ def test_an_address_that_does_not_answer_is_told() -> None:
         Cluster(address=f"127.0.0.1:{port}").__enter__()
 
 
-def test_addresses_that_make_no_sense_are_refused() -> None:
+def test_addresses_that_make_no_sense_are_refused(no_ray: None) -> None:
     pytest.importorskip("ray")
     with pytest.raises(uniproto.InvalidInputError, match="HOST:PORT"):
         Cluster(address="somewhere").__enter__()

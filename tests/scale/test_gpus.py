@@ -13,7 +13,7 @@ pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _ray_with_a_gpu() -> Iterator[None]:
+def _ray_with_a_gpu(no_ray: None) -> Iterator[None]:
     import ray
 
     ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)

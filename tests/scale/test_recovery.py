@@ -110,7 +110,7 @@ def undisturbed(
 
 
 @pytest.mark.slow
-def test_a_killed_copy_of_a_model_is_started_again() -> None:
+def test_a_killed_copy_of_a_model_is_started_again(local_ray: None) -> None:
     class Copy:
         def __init__(self, model: str) -> None:
             self.model = model
@@ -118,8 +118,8 @@ def test_a_killed_copy_of_a_model_is_started_again() -> None:
         def answer(self) -> tuple[str, int]:
             return self.model, os.getpid()
 
-    with Cluster(num_cpus=1) as cluster:
-        (worker,) = cluster.start_workers(Copy, "tiny")
+    with Cluster() as cluster:
+        worker, _ = cluster.start_workers(Copy, "tiny")
         _, first = cluster.get(worker.answer.remote())
         os.kill(first, signal.SIGKILL)
         until(lambda: not running([first]))
