@@ -50,6 +50,12 @@ if "UNIPROTO_NEW_DRAWS" not in os.environ:
 _FEW_CELLS = 4
 _QUICK_SHARE, _REST_SHARE = 0.1, 0.15
 
+# Examples in the documentation of these modules compile for seconds.
+_DEAR_EXAMPLES = tuple(
+    f"uniproto.lm.pretraining.{module}."
+    for module in ("choose", "gradients", "model", "step", "train")
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -86,6 +92,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what belongs to another part."""
     if (part := config.getoption("part")) == "all":
         return
+    for item in items:
+        if item.name.startswith(_DEAR_EXAMPLES):
+            item.add_marker("slow")
     quick = {item.nodeid for item in items if not item.get_closest_marker("slow")}
     drawn: set[str] = set()  # cells of the rest
     for cells in _with_many_cells(items):

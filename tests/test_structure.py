@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,8 +48,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(name: str) -> Iterator[str]:
+@functools.cache
+def imports(name: str) -> frozenset[str]:
     """The modules of the package that one of them imports, wherever in the file."""
+    return frozenset(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
     for node in _nodes(ast.parse(MODULES[name].read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             targets = [f"{node.module}.{alias.name}" for alias in node.names] or [node.module]
@@ -112,7 +118,7 @@ def test_only_commands_know_language_models() -> None:
 
 def test_no_import_circle() -> None:
     """Late imports count, too."""
-    left = {name: set(imports(name)) - {name} for name in MODULES}
+    left = {name: imports(name) - {name} for name in MODULES}
     while free := [name for name, targets in left.items() if not targets & left.keys()]:
         for name in free:
             del left[name]

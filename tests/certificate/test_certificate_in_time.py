@@ -124,7 +124,7 @@ def test_how_long_it_takes_is_said(
     look: float, given: float, needed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_short(monkeypatch, look)
-    points = np.random.default_rng(2).normal(size=(3000, 3))
+    points = np.random.default_rng(2).normal(size=(200, 3))
     selection = uniproto.select(points, 2, progress=False, certify=given)
     found = selection.certificate
     assert found is not None

@@ -39,6 +39,13 @@ def model_folder(tmp_path_factory):
     return Path(tiny_model(tmp_path_factory.mktemp("model"), positions=64))
 
 
+@pytest.fixture(autouse=True)
+def _seldom_drawn(request, monkeypatch):
+    """Drawing curves takes longer than training does here: one test looks at them."""
+    if request.function is not test_run_ends_with_curves_metrics_and_a_model:
+        monkeypatch.setattr("uniproto.lm.finetune.run.save_curves", lambda *curves: None)
+
+
 def rows(count=80):
     draw = np.random.default_rng(0)
     found = []

@@ -165,7 +165,8 @@ def test_falls_are_those_of_greats():
         expected.append(row)
         falls = falls - rate * products[row]
     usable = jnp.ones(POOL, bool)
-    picks = choose.pick_greats(jnp.asarray(products), jnp.asarray(anchors), usable, keep, rate)
+    pick_greats = jax.jit(choose.pick_greats, static_argnums=3)
+    picks = pick_greats(jnp.asarray(products), jnp.asarray(anchors), usable, keep, rate)
     assert picks.tolist() == expected
 
 

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from uniproto.lm.pretraining import gradients as module
-from uniproto.lm.pretraining.model import (
-    hidden_states,
-    initial_params,
-    logits,
-    model_config,
-)
+from uniproto.lm.pretraining.model import hidden_states, initial_params, logits, model_config
 
 ROWS, LENGTH, VOCAB = 6, 16, 90
 CONFIG = model_config("tiny", vocab=VOCAB, length=LENGTH)
@@ -23,7 +18,7 @@ sketched_gradients = jax.jit(module.sketched_gradients, static_argnums=(4, 5))
 @pytest.fixture(scope="module")
 def scored():
     """Hidden states, head, targets, and every sequence's gradient and loss by autodiff."""
-    params = initial_params(CONFIG, jax.random.key(0))
+    params = jax.jit(initial_params, static_argnums=0)(CONFIG, jax.random.key(0))
     params["head"] *= 10
     tokens = jax.random.randint(jax.random.key(1), (ROWS, LENGTH + 1), 0, VOCAB)
 
@@ -43,11 +38,11 @@ def scored():
 def test_exact_comparisons_are_those_of_the_gradients(scored, columns, monkeypatch):
     monkeypatch.setattr(module, "_COLUMNS_AT_ONCE", columns)
     hidden, head, targets, losses, gradients = scored
-    found, products = module.exact_products(hidden, head, targets, 30)
+    found, products = jax.jit(module.exact_products, static_argnums=3)(hidden, head, targets, 30)
     assert np.allclose(found, losses, rtol=1e-5)
     expected = np.asarray(gradients) @ np.asarray(gradients).T
     assert np.allclose(products, expected, rtol=1e-4, atol=1e-4 * expected.max())
-    _, distances = module.exact_distances(hidden, head, targets, 30)
+    _, distances = jax.jit(module.exact_distances, static_argnums=3)(hidden, head, targets, 30)
     expected = np.abs(gradients[:, None] - gradients[None]).sum(axis=-1)
     assert np.allclose(distances, expected, rtol=1e-4, atol=1e-3)
 

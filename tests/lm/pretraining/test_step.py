@@ -26,7 +26,7 @@ from uniproto.problem.masses import integer_masses
 
 CONFIG = ModelConfig(vocab=40, width=16, layers=2, heads=2, kv_heads=1, hidden=24, length=8)
 SETTINGS = StepSettings(
-    pool=8, keep=4, dtype="float32", learning_rate=1e-2, sketch=(8, 8), anchors=2
+    pool=8, keep=4, dtype="float32", learning_rate=1e-3, sketch=(8, 8), anchors=2
 )
 
 
@@ -69,8 +69,8 @@ def test_the_update_is_that_of_a_plain_step_on_the_chosen_rows():
     jax.tree.map(
         lambda new, old, gradient: np.testing.assert_allclose(
             np.where(np.abs(gradient) > 1e-5, new - old, 0),
-            np.where(np.abs(gradient) > 1e-5, -1e-2 * np.sign(gradient), 0),
-            atol=1e-4,
+            np.where(np.abs(gradient) > 1e-5, -1e-3 * np.sign(gradient), 0),
+            atol=1e-5,
         ),
         *(jax.tree.map(np.asarray, tree) for tree in (state.params, kept.params, gradients)),
     )
@@ -206,7 +206,7 @@ def test_decay_moves_matrices_and_no_norms():
     updates, _ = jax.jit(optimizer.update)(nothing, optimizer.init(nothing), params)
     assert not updates["final_norm"].any()
     assert not updates["layers"]["mlp_norm"].any()
-    assert np.allclose(updates["head"], -1e-2 * 0.5 * params["head"])
+    assert np.allclose(updates["head"], -1e-3 * 0.5 * params["head"])
 
 
 @pytest.mark.parametrize(
@@ -230,4 +230,4 @@ def test_bad_settings_are_refused_with_a_remedy(wrong, said):
 
 def test_a_pool_of_another_shape_is_refused():
     with pytest.raises(InvalidInputError, match=r"\(pool, length \+ 1\), \(8, 9\)"):
-        step_of(SETTINGS)(initial_state(CONFIG, SETTINGS, seed=0), some_pool(rows=6))
+        step_of(SETTINGS)(None, some_pool(rows=6))
