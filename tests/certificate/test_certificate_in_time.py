@@ -115,6 +115,7 @@ def cut_short(monkeypatch: pytest.MonkeyPatch, look: float) -> None:
 
     monkeypatch.setattr(ascent, "_LISTED_COSTS", 0)
     monkeypatch.setattr(ascent, "search", search)
+    monkeypatch.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,8 @@ def test_how_long_it_takes_is_said(
     look: float, given: float, needed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_short(monkeypatch, look)
-    points = np.random.default_rng(2).normal(size=(200, 3))
-    selection = uniproto.select(points, 2, progress=False, certify=given)
+    points = np.random.default_rng(2).normal(size=(300, 3))
+    selection = uniproto.select(points, 3, progress=False, certify=given)
     found = selection.certificate
     assert found is not None
     assert (found.lower_bound, found.limit_needed) == (0.0, needed)
@@ -157,7 +158,6 @@ def test_on_the_command_line(
     assert main(["select", str(pool), "-k", "3", "-o", str(out)]) == 0
     with monkeypatch.context() as patched:
         cut_short(patched, 70.0)
-        patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
         assert main(["certify", str(out), "--time-limit", "20"]) == 0
     said = capsys.readouterr().out
     assert "A bound needs more time: give --time-limit 160." in said
@@ -176,7 +176,6 @@ def test_on_the_command_line(
     capsys.readouterr()
     with monkeypatch.context() as patched:  # what was proven once is not lost to a shorter search
         cut_short(patched, 70.0)
-        patched.setattr("uniproto.certificate.bound._MOST_ROUNDS", 1)
         assert main(["certify", str(out), "--time-limit", "20"]) == 0
     assert "The earlier bound is higher and stays" in capsys.readouterr().out
     assert (out / "manifest.json").read_text() == before
