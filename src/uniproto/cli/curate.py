@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, file_rows, input_paths, read_items, refuse_pictures
+from uniproto.cli.inputs import Inputs, input_paths, read_items, refuse_pictures
 from uniproto.cli.option_values import checked_distance, limits_of, min_distance
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
@@ -83,8 +83,7 @@ def run(options: argparse.Namespace) -> None:
         spec = replace(spec, gradients=None, hidden=True)
     inputs = spec.read()
     assert inputs.target is not None
-    pool: Items = inputs.pool.items  # type: ignore[attr-defined]
-    target: Items = inputs.target.items  # type: ignore[attr-defined]
+    pool, target = inputs.pool.items, inputs.target.items
     others = dict(zip(asked.decontaminate or (), benchmarks, strict=True))
     if not asked.keep_duplicates:
         inputs = _without_copies(inputs)
@@ -96,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
     record["arguments"] |= {name: value for name, value in vars(asked).items() if name in OWN}
     assert inputs.pool.table is not None
     assert inputs.target is not None
-    chosen, (target_rows, _) = inputs.pool.table.take(selection.indices), file_rows(inputs.target)
+    chosen = inputs.pool.table.take(selection.indices)
     rows = without_infinity(chosen.to_pylist())
     save_selection(
         inputs.in_files(selection),
@@ -105,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
         record=record,
         files={
             **excluded_file(inputs),
-            CHOSEN: chosen_lines(rows, selection, problem, target_rows),
+            CHOSEN: chosen_lines(rows, selection, problem, inputs.target.rows),
         },
     )
     if not asked.no_page:
@@ -193,7 +192,7 @@ def _without_copies(inputs: Inputs) -> Inputs:
     assert problem.twin_distance is not None
     assert target is not None
     near = near_targets(problem.costs, problem.twin_distance)
-    near = replace(near, nearest=file_rows(target)[0][near.nearest])
+    near = replace(near, nearest=target.rows[near.nearest])
     return inputs.excluding(str(inputs.spec.target), near)
 
 
@@ -203,8 +202,8 @@ def _without_repeated(inputs: Inputs, pool: Items, others: dict[str, Items]) -> 
 
     if pool.kind == "images":
         return inputs
-    numbers, _ = file_rows(inputs.pool)
-    for path, found in zip(others, repeats(pool, others.values(), numbers), strict=True):
+    found_in = repeats(pool, others.values(), inputs.pool.rows)
+    for path, found in zip(others, found_in, strict=True):
         if len(found):
             inputs = inputs.excluding(path, found)
     return inputs
@@ -247,7 +246,7 @@ def _print_summary(asked: CurateSpec, inputs: Inputs, selection: Selection, outp
         )
     assert inputs.target is not None
     for data in (inputs.pool, inputs.target):
-        for line in embedding_notes(getattr(data, "embedded", None)):
+        for line in embedding_notes(data.embedded):
             print(f"  {printable(data.path.name)}: {printable(line)}")
     for line in _composition(asked, inputs, selection):
         print(f"  {printable(line)}")

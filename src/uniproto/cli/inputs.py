@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from uniproto.cli.option_values import (
     checked_distance,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from uniproto.cli.spec import SelectSpec
     from uniproto.data.tables import InputData
     from uniproto.features.compared_rows import Given
-    from uniproto.features.files import EmbeddedData, Items
+    from uniproto.features.files import Items
     from uniproto.lm.features.language import LanguageFeatures
     from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
@@ -79,32 +78,23 @@ class Inputs:
 
     def in_files(self, selection: Selection) -> Selection:
         """The selection by the row numbers of the files, in which embedding skipped some rows."""
-        rows, columns, shape = self._numbers()
-        return selection if columns is None else selection.renumbered(rows, columns, shape)
+        pool, target = self.pool, self.target or self.pool
+        if not (_skips_rows(pool) or _skips_rows(target)):
+            return selection
+        return selection.renumbered(pool.rows, target.rows, (pool.count, target.count))
 
     def in_use(self, saved: Selection) -> Selection:
         """A saved selection by the rows of the problem; one that was skipped becomes -1."""
-        rows, columns, shape = self._numbers()
-        if columns is None or saved.shape != shape:
+        pool, target = self.pool, self.target or self.pool
+        skips = _skips_rows(pool) or _skips_rows(target)
+        if not skips or saved.shape != (pool.count, target.count):
             return saved
-        places = np.full(shape[0], -1)
-        places[rows] = np.arange(len(rows))
-        return saved.renumbered(places, columns.T.tocsr(), (len(rows), columns.shape[0]))
-
-    def _numbers(self) -> tuple[NDArray[Any], Any, tuple[int, int]]:
-        """Each row's number in its file, the same of targets as a matrix, the files' lengths.
-
-        The matrix is None where no row was skipped.
-        """
-        (rows, m), (columns, n) = file_rows(self.pool), file_rows(self.target or self.pool)
-        if (len(rows), len(columns)) == (m, n):
-            return rows, None, (m, n)
-        at = np.arange(len(columns) + 1)
-        return rows, sp.csr_array((np.ones(len(columns)), columns, at), (len(columns), n)), (m, n)
+        shape = (len(pool.rows), len(target.rows))
+        return saved.renumbered(_places(pool), _places(target), shape)
 
     def asked(self) -> dict[str, Any]:
         """What a manifest says was asked."""
-        rows = file_rows(self.pool)[0][self.near_rows].tolist() if self.near else None
+        rows = self.pool.rows[self.near_rows].tolist() if self.near else None
         return replace(self.spec, near_rows=rows).record()
 
 
@@ -214,7 +204,7 @@ def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
         metric=inputs.problem.costs.metric,
         name="--exclude-near",
     )
-    return replace(near, nearest=file_rows(others)[0][near.nearest])
+    return replace(near, nearest=others.rows[near.nearest])
 
 
 def _sampled(
@@ -358,33 +348,27 @@ def refuse_pictures(path: Path) -> None:
 # Rows that embedding skipped
 
 
+def _skips_rows(data: InputData) -> bool:
+    return len(data.rows) < data.count
+
+
+def _places(data: InputData) -> NDArray[np.intp]:
+    """For each row of a file its place among those with a vector; -1 for one that was skipped."""
+    places = np.full(data.count, -1)
+    places[data.rows] = np.arange(len(data.rows))
+    return places
+
+
 def _rows_with_vectors(rows: list[int], pool: InputData, parameter: str) -> list[int]:
     """Rows of a file as rows of its vectors, which skipped rows do not have."""
-    if not rows or not has_skipped_rows(pool):
+    if not rows or not _skips_rows(pool):
         return rows
-    numbers, count = file_rows(pool)
-    places = {int(row): place for place, row in enumerate(numbers)}
-    for row in rows:
-        if not 0 <= row < count:
-            raise InvalidInputError(
-                f"{parameter} must hold row numbers from 0 to {count - 1}, not {row}."
-            )
-        if row not in places and parameter == "--initial":
-            raise InvalidInputError(f"--initial names row {row}, which was skipped. Drop it.")
-    return [places[row] for row in rows if row in places]
-
-
-def has_skipped_rows(data: InputData) -> bool:
-    """Whether embedding skipped rows of this input."""
-    embedded = getattr(data, "embedded", None)
-    return bool(embedded is not None and embedded.left_out)
-
-
-def file_rows(data: InputData) -> tuple[NDArray[Any], int]:
-    """The numbers that rows of an input have in its file, and how many the file has."""
-    if not has_skipped_rows(data):
-        return np.arange(len(data.features)), len(data.features)
-    embedded: EmbeddedData = data  # type: ignore[assignment]
-    assert embedded.embedded is not None
-    assert embedded.items is not None
-    return embedded.embedded.rows, len(embedded.items)
+    if wrong := [row for row in rows if not 0 <= row < pool.count]:
+        raise InvalidInputError(
+            f"{parameter} must hold row numbers from 0 to {pool.count - 1}, not {wrong[0]}."
+        )
+    places = _places(pool)[rows]
+    if parameter == "--initial" and places.min() < 0:
+        row = rows[int(places.argmin())]
+        raise InvalidInputError(f"--initial names row {row}, which was skipped. Drop it.")
+    return [place for place in places.tolist() if place >= 0]

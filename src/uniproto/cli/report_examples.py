@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from uniproto.cli.inputs import Inputs, file_rows
+from uniproto.cli.inputs import Inputs
 from uniproto.cli.option_values import limited_column
+from uniproto.data.arrays import as_labels
 from uniproto.data.columns import is_list, is_numeric, is_text
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import require_column
@@ -25,10 +26,9 @@ from uniproto.report.examples import (
     column,
     fields_of,
     folder_of_pictures,
-    joined_columns,
     pairs,
     paths,
-    texts_in,
+    texts,
 )
 
 if TYPE_CHECKING:
@@ -65,14 +65,13 @@ def _known(
     spec, limited = inputs.spec, limited_column(inputs.spec)
     # The classes that a record names, or the sources that it tells of or limits.
     named = spec.labels or manifest["arguments"].get("source") or (limited and limited[0])
-    items: Items | None = getattr(data, "items", None)  # what was embedded
-    ids = _ids(data, spec.id)
-    pictures, white = _pictures(data, page, items, ids)
+    ids = _column(data, spec.id) if spec.id in _names(data) else None
+    pictures, white = _pictures(data, page, ids)
     labels = _labels(data, role, page.labels, named)
-    names, folders = _file_names(data, items)
+    names, folders = _file_names(data)
     return Examples(
         len(data.features),
-        text=_text(data, role, page, items),
+        text=_text(data, role, page),
         pictures=pictures,
         white=white,
         labels=folders if labels is None else labels,
@@ -81,20 +80,28 @@ def _known(
         fields=_fields(data, spec.id),
         positions=_positions(data, page.map),
         table=_shown_table(data),
-        numbers=file_rows(data)[0],
+        numbers=data.rows,
     )
 
 
-def _ids(data: InputData, name: str | None) -> NDArray[Any] | None:
-    if name and data.table is not None and name in data.table.column_names:
-        return _column(data, name)
-    return None
+def _names(data: InputData) -> list[str]:
+    """The columns of a table; an array has none."""
+    return [] if data.table is None else data.table.column_names
 
 
-def _file_names(
-    data: InputData, items: Items | None
-) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
+    """Another array of the .npz file that holds the features."""
+    if data.path.suffix.lower() != ".npz":
+        raise InvalidInputError(f"{parameter} needs a table or an .npz file, not {data.path.name}.")
+    with np.load(data.path, allow_pickle=False) as archive:
+        if name not in archive.files:
+            raise InputFileError(f"{data.path}: {unknown_name(parameter, name, archive.files)}")
+        return np.asarray(archive[name])
+
+
+def _file_names(data: InputData) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
     """The names of picture files, and the folders they are sorted into, where there are any."""
+    items: Items | None = data.items
     if items is None or items.kind != "images" or data.table is None:
         return None, None
     values = data.table.column(items.column)
@@ -109,17 +116,18 @@ def _file_names(
     )
 
 
-def _text(data: InputData, role: str, page: ReportSpec, items: Items | None) -> Reader | None:
+def _text(data: InputData, role: str, page: ReportSpec) -> Reader | None:
     """The texts of --text, or those that the selection was made from."""
+    items: Items | None = data.items
     if page.text is not None:
-        present = _has_column(data, page.text, "--text", needed=role == "source")
-        return column(data.table, page.text) if present else None
+        if data.table is None:
+            raise InvalidInputError(f"--text needs a table, and {data.path.name} is an array.")
+        if role == "source":
+            require_column(data.table, page.text, "--text", data.path)
+        return column(data.table, page.text) if page.text in _names(data) else None
     if items is None or page.images is not None or not items.columns:
         return None
-    assert data.table is not None
-    if len(items.columns) > 1:
-        return joined_columns(data.table, items.columns)
-    return texts_in(column(data.table, items.column))
+    return texts(data.table, items.columns)
 
 
 def _labels(
@@ -127,21 +135,12 @@ def _labels(
 ) -> NDArray[Any] | None:
     """The classes: of the option they must be there; of a record, they may be the target's."""
     name = option or recorded
-    if name is None:
+    if name is None or (data.table is None and option is None):
         return None
     if data.table is None:
-        if option is None:
-            return None
-        values = _array(data, option, "--labels")
-        if values.shape != (len(data.features),):
-            raise InvalidInputError(
-                f"--labels must name an array with one label per row, {len(data.features):,} in "
-                "all."
-            )
-        return values
-    if name not in data.table.column_names and (option is None or role == "target"):
-        return None
-    return _column(data, name)
+        return as_labels(_array(data, name, "--labels"), "--labels", len(data.features))
+    may_be_missing = option is None or role == "target"
+    return None if may_be_missing and name not in _names(data) else _column(data, name)
 
 
 def _column(data: InputData, name: str) -> NDArray[Any]:
@@ -154,66 +153,30 @@ def _column(data: InputData, name: str) -> NDArray[Any]:
         return np.array(["(none)" if value is None else str(value) for value in values], object)
 
 
-def _has_column(data: InputData, name: str, parameter: str, *, needed: bool) -> bool:
-    """Whether a table has this column; where it is needed, its want is an error."""
-    if data.table is None:
-        raise InvalidInputError(f"{parameter} needs a table, and {data.path.name} is an array.")
-    if name in data.table.column_names:
-        return True
-    if needed:
-        require_column(data.table, name, parameter, data.path)
-    return False
-
-
 def _pictures(
-    data: InputData,
-    page: ReportSpec,
-    items: Items | None,
-    ids: NDArray[Any] | None,
+    data: InputData, page: ReportSpec, ids: NDArray[Any] | None
 ) -> tuple[Reader | None, float | None]:
     """The pictures of --images or those embedded, and the value of white of an array."""
-    if page.images is not None:
-        return _named_pictures(data, page.images, ids)
-    if page.text is None and items is not None and items.folder is not None:
-        return paths(column(data.table, items.column), items.folder), None
-    return None, None
-
-
-def _named_pictures(
-    data: InputData, images: str, ids: NDArray[Any] | None
-) -> tuple[Reader | None, float | None]:
-    """Pictures of a column, of a folder or of an array, whichever has this name."""
-    if data.table is not None and images in data.table.column_names:
+    items: Items | None = data.items
+    if page.images is None:
+        if page.text is None and items is not None and items.folder is not None:
+            return paths(column(data.table, items.column), items.folder), None
+        return None, None
+    if page.images in _names(data):
         home = data.path if data.path.is_dir() else data.path.parent
-        return paths(column(data.table, images), home), None
-    folder = Path(images).expanduser()
+        return paths(column(data.table, page.images), home), None
+    folder = Path(page.images).expanduser()
     if folder.is_dir():
-        return _pictures_in(folder, data, images, ids), None
-    if data.table is None:
-        return array_of_pictures(_array(data, images, "--images"), len(data.features), "--images")
-    error = unknown_name("--images", images, data.table.column_names)
-    raise InputFileError(f"{data.path}: {error} Or name a folder of pictures.")
-
-
-def _pictures_in(folder: Path, data: InputData, images: str, ids: NDArray[Any] | None) -> Reader:
-    """The files of a folder that the table names, or the ids, or one for each row."""
-    items = None
-    if data.table is not None:
         with suppress(InputFileError):  # the table names no files
-            items = read_items(data.path, None, images)
-    if items is not None and items.folder is not None and not items.is_folder:
-        return paths(column(data.table, items.column), items.folder)
-    return folder_of_pictures(folder, *file_rows(data), ids)
-
-
-def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
-    """Another array of the .npz file that holds the features."""
-    if data.path.suffix.lower() != ".npz":
-        raise InvalidInputError(f"{parameter} needs a table or an .npz file, not {data.path.name}.")
-    with np.load(data.path, allow_pickle=False) as archive:
-        if name not in archive.files:
-            raise InputFileError(f"{data.path}: {unknown_name(parameter, name, archive.files)}")
-        return np.asarray(archive[name])
+            named = None if data.table is None else read_items(data.path, None, page.images)
+            if named is not None and named.folder is not None and not named.is_folder:
+                return paths(column(data.table, named.column), named.folder), None
+        return folder_of_pictures(folder, data.rows, data.count, ids), None
+    if data.table is None:
+        values = _array(data, page.images, "--images")
+        return array_of_pictures(values, len(data.features), "--images")
+    error = unknown_name("--images", page.images, _names(data))
+    raise InputFileError(f"{data.path}: {error} Or name a folder of pictures.")
 
 
 def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
@@ -221,18 +184,14 @@ def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
     name = _only_column_of_pairs(data) if option is None else option
     if name is None:
         return None
-    count = len(data.features)
     if data.table is None:
-        return pairs(_array(data, name, "--map"), "--map", count)
-    if name not in data.table.column_names and "," in name:
-        names = [part.strip() for part in name.split(",")]
-        for part in names:
-            _has_column(data, part, "--map", needed=True)
-        return pairs(
-            np.column_stack([data.column(part, "--map") for part in names]), "--map", count
-        )
-    _has_column(data, name, "--map", needed=True)
-    return pairs(data.table.column(name).to_pylist(), "--map", count)
+        return pairs(_array(data, name, "--map"), "--map", len(data.features))
+    sides = [name] if name in _names(data) else [part.strip() for part in name.split(",")]
+    for side in sides:
+        require_column(data.table, side, "--map", data.path)
+    values = [data.table.column(side).to_pylist() for side in sides]
+    points = values[0] if len(sides) == 1 else list(zip(*values, strict=True))
+    return pairs(points, "--map", len(data.features))
 
 
 def _only_column_of_pairs(data: InputData) -> str | None:
@@ -249,22 +208,14 @@ def _only_column_of_pairs(data: InputData) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _is_list(data: InputData) -> bool:
-    """Whether the features are one column of lists, which nobody reads."""
-    if data.table is None or len(data.feature_columns) != 1:
-        return False
-    kind = data.table.schema.field(data.feature_columns[0]).type
-    return bool(pa.types.is_nested(kind))
-
-
 def _fields(data: InputData, id_column: str | None) -> Any:
     """What stands beside a row: the columns of its table; of an array the page knows the values."""
     if data.table is None:
         return None
-    hidden = [
-        *([id_column] if id_column else ()),
-        *(data.feature_columns if _is_list(data) else ()),
-    ]
+    hidden = [] if id_column is None else [id_column]
+    if len(data.feature_columns) == 1:  # a list of features, which nobody reads
+        kind = data.table.schema.field(data.feature_columns[0]).type
+        hidden += data.feature_columns if pa.types.is_nested(kind) else ()
     return fields_of(data.table, hidden)
 
 
@@ -274,5 +225,5 @@ def _shown_table(data: InputData) -> Any:
         return shown_table(data.features)
     if isinstance(data.table, LargeTable):
         return None
-    embedded = data.feature_columns if getattr(data, "embedded", None) is not None else ()
+    embedded = () if data.embedded is None else data.feature_columns
     return data.table.drop_columns(list(embedded))  # texts are read, not counted

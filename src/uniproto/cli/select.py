@@ -8,10 +8,10 @@ import io
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, file_rows, input_paths
+from uniproto.cli.inputs import Inputs, input_paths
 from uniproto.cli.parser import add_output, add_pool, add_settings
 from uniproto.cli.recorded_inputs import places_of
 from uniproto.cli.spec import LanguageSpec, SelectSpec
@@ -22,6 +22,9 @@ from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.select import run_method
 from uniproto.version import __version__
+
+if TYPE_CHECKING:
+    from uniproto.data.tables import InputData
 
 CHOSEN = "chosen.jsonl"  # of `curate`
 EXCLUDED = "excluded.csv"  # row of POOL, and the row of a file that it is near to
@@ -96,8 +99,8 @@ def run(options: argparse.Namespace) -> None:
         if pool.feature_columns and selection.details.preparation is None:
             columns = textwrap.shorten(", ".join(pool.feature_columns), 72, placeholder=" …")
             print(f"  features                {printable(columns)}")
-        for data in (pool, inputs.target):
-            for line in embedding_notes(getattr(data, "embedded", None)):
+        for data in filter(None, (pool, inputs.target)):
+            for line in embedding_notes(data.embedded):
                 print(f"  {printable(line)}")
         print(f"  written to              {printable(output)}")
 
@@ -123,12 +126,12 @@ def excluded_file(inputs: Inputs) -> dict[str, str]:
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
     table.writerow(("row", "file", "near_to", "distance", "why"))
-    numbers, _ = file_rows(inputs.pool)
     for path, near in inputs.near:
         files = [path] * len(near)
         apart = [""] * len(near) if near.why else near.distances
         why = near.why or ["near"] * len(near)
-        table.writerows(zip(numbers[near.rows], files, near.nearest, apart, why, strict=True))
+        rows = inputs.pool.rows[near.rows]
+        table.writerows(zip(rows, files, near.nearest, apart, why, strict=True))
     return {EXCLUDED: lines.getvalue()}
 
 
@@ -169,14 +172,10 @@ def ids_of(inputs: Inputs) -> dict[str, Any]:
     return ids
 
 
-def _all_ids(data: Any, name: str) -> Any:
+def _all_ids(data: InputData, name: str) -> Any:
     """The names of every row of a file, the skipped ones included."""
-    from uniproto.data.tables import InputData
-
-    items = getattr(data, "items", None)
-    if items is None:
-        return data.column(name, "--id")
-    return InputData(data.path, data.sha256, None, items.table).column(name, "--id")
+    whole = data if data.items is None else replace(data, table=data.items.table)
+    return whole.column(name, "--id")
 
 
 def free_name(name: str, row: dict[str, Any]) -> str:

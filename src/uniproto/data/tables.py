@@ -49,7 +49,8 @@ _ROWS_AT_ONCE = 2**14
 class InputData:
     """One input file: its features, where they came from, and its identity.
 
-    `table` is None and `feature_columns` is empty where the file holds a bare array.
+    `table` is None and `feature_columns` is empty where the file holds a bare array. Where features
+    were computed, `items` are what a model has looked at, and `embedded` is what it made of them.
     """
 
     path: Path
@@ -57,6 +58,18 @@ class InputData:
     features: Any
     table: pa.Table | LargeTable | None = None
     feature_columns: tuple[str, ...] = ()
+    items: Any = None
+    embedded: Any = None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The numbers that the rows of the features have in the file: a model may skip some."""
+        return np.arange(len(self.features)) if self.embedded is None else self.embedded.rows
+
+    @property
+    def count(self) -> int:
+        """How many rows the file has."""
+        return len(self.features if self.items is None else self.items)
 
     def column(self, name: str, parameter: str) -> NDArray[Any]:
         """A named column of text or numbers, without gaps; dates become text."""
@@ -72,6 +85,21 @@ class InputData:
             "sha256": self.sha256,
             "shape": list(self.features.shape),
             "columns": list(self.feature_columns),
+            **({} if self.embedded is None else {"embedding": self._embedding()}),
+        }
+
+    def _embedding(self) -> dict[str, Any]:
+        items, found = self.items, self.embedded
+        local = Path(found.model).expanduser()
+        return {
+            "kind": items.kind,
+            "named": items.named,
+            "column": items.column,
+            "model": str(local.resolve()) if local.is_dir() else found.model,
+            "model_digest": found.model_digest,
+            "content_sha256": found.content_sha256,
+            "rows": len(items),
+            "left_out": [[row, reason] for row, reason in found.left_out],
         }
 
 

@@ -271,47 +271,12 @@ class EmbeddedRows:
         return self._table.drop_columns(names).take(self._rows)
 
 
-@dataclass(frozen=True)
-class EmbeddedData(InputData):
-    """An input whose features were computed. Its rows are those with a vector, in their order.
+def embedded_data(items: Items, model: str | None, **options: Any) -> InputData:
+    """A file with the vectors of its texts, pictures or examples as features.
 
-    `embedded.rows` are their numbers in the file.
+    Its rows are those with a vector, in their order.
     """
-
-    items: Items | None = None
-    embedded: Embedded | None = None
-
-    def identity(self) -> dict[str, Any]:
-        """What a manifest says about this file, and about what was computed from it."""
-        assert self.items is not None
-        assert self.embedded is not None
-        items, found = self.items, self.embedded
-        local = Path(found.model).expanduser()
-        return {
-            **super().identity(),
-            "embedding": {
-                "kind": items.kind,
-                "named": items.named,
-                "column": items.column,
-                "model": str(local.resolve()) if local.is_dir() else found.model,
-                "model_digest": found.model_digest,
-                "content_sha256": found.content_sha256,
-                "rows": len(items),
-                "left_out": [[row, reason] for row, reason in found.left_out],
-            },
-        }
-
-
-def embedded_data(items: Items, model: str | None, **options: Any) -> EmbeddedData:
-    """A file with the vectors of its texts, pictures or examples as features."""
     embedded = items.embed(model, **options)
     table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
-    return EmbeddedData(
-        items.path,
-        items.sha256,
-        embedded.vectors,
-        table,
-        items.columns or (items.column,),
-        items,
-        embedded,
-    )
+    columns = items.columns or (items.column,)
+    return InputData(items.path, items.sha256, embedded.vectors, table, columns, items, embedded)

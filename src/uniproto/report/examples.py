@@ -100,20 +100,17 @@ def column(table: pa.Table | LargeTable, name: str) -> Reader:
     return read
 
 
-def joined_columns(table: pa.Table | LargeTable, names: Sequence[str]) -> Reader:
-    """A reader of several columns of text, one below the other."""
+def texts(table: pa.Table | LargeTable, names: Sequence[str]) -> Reader:
+    """A reader of what a column says (texts, or messages), or several, one below the other."""
     readers = [column(table, name) for name in names]
 
     def read(rows: Rows) -> list[Any]:
+        if len(readers) == 1:
+            return [as_text(value) for value in readers[0](rows)]
         parts = zip(*(values(rows) for values in readers), strict=True)
         return ["\n\n".join(str(part) for part in some if part is not None) for some in parts]
 
     return read
-
-
-def texts_in(values: Reader) -> Reader:
-    """A reader of what messages say, where there are messages; texts stay as they are."""
-    return lambda rows: [as_text(value) for value in values(rows)]
 
 
 def fields_of(

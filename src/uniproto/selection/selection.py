@@ -350,13 +350,13 @@ class Selection:
     def renumbered(
         self,
         rows: NDArray[np.integer[Any]],
-        targets: sp.csr_array | None,
+        targets: NDArray[np.integer[Any]] | None,
         shape: tuple[int, int],
     ) -> Selection:
-        """The same selection with other row numbers: `rows[i]` for i, one at (i, j) for target i.
+        """The same selection with other numbers: `rows[i]` for row i, `targets[j]` for target j.
 
-        A target that no number leads to has an empty column in the plan and the price 0. The result
-        no longer holds the data, like one that was loaded.
+        A target that no number leads to has an empty column in the plan and the price 0; one whose
+        number is -1 goes. The result no longer holds the data, like one that was loaded.
         """
         other = copy(self)
         other.indices, other.shape = rows[self.indices].astype(np.int64), shape
@@ -364,10 +364,13 @@ class Selection:
         other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
         other._problem = other._picks = other.given = other.prototypes = None
         if targets is not None:
-            plan = sp.csr_array(self.plan @ targets)
+            kept = np.flatnonzero(targets >= 0)
+            places = (np.ones(len(kept)), (kept, targets[kept]))
+            numbers = sp.csr_array(places, (len(targets), shape[1]))
+            plan = sp.csr_array(self.plan @ numbers)
             other.__dict__["_transport"] = Transport(self.cost, plan, self.cost_is_exact)
             if self.certificate is not None:
-                prices = self.certificate.prices @ targets
+                prices = self.certificate.prices @ numbers
                 other.certificate = replace(self.certificate, prices=prices)
         return other
 
