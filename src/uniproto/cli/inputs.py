@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from uniproto.features.files import Items
     from uniproto.lm.features.language import LanguageFeatures
     from uniproto.problem.near import NearRows
-    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from uniproto.cli.spec import SelectSpec
     from uniproto.data.tables import InputData
-    from uniproto.problem.values import Limits
 
 _EVERY = "*"
 

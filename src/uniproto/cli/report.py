@@ -24,7 +24,6 @@ from uniproto.selection.selection import Selection
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
     from uniproto.report.examples import Examples
-    from uniproto.selection.selection import Selection
 
 _COMPARISON = "comparison.json"
 

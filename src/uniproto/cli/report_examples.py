@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from uniproto.cli.report import ReportSpec
     from uniproto.data.tables import InputData
     from uniproto.features.files import Items
-    from uniproto.report.examples import Examples, Reader
+    from uniproto.report.examples import Reader
 
 
 def examples_of(

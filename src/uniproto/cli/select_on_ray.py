@@ -32,11 +32,9 @@ from uniproto.scale.target import named_values
 from uniproto.selection.storage import save_selection
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from uniproto.cli.spec import SelectSpec
-    from uniproto.scale.cluster import Cluster
     from uniproto.scale.parts import Request
     from uniproto.scale.rounds import RoundsResult
     from uniproto.scale.shards import Shards
@@ -180,7 +178,7 @@ def _ids(
 
 def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:
     """What a manifest says about the input files, as one machine would say it."""
-    width = result.target.width
+    width = result.target.target.given.shape[1]
     source = _identity(
         request.source, result.digests, (request.source.rows, width), request.settings.columns
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from uniproto.geometry.metrics import metric_label
 from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK, loose_scale, styled
 from uniproto.report.page import PageChart, ResultsPage
@@ -27,8 +29,6 @@ _RANDOM = "random, ± one standard deviation"
 
 def comparison_chart(comparison: Comparison) -> Any:
     """Panels side by side, one line per method: cost, accuracy (with labels), time."""
-    import altair as alt
-
     summaries = comparison.summary_rows
     panels = [each.chart for each in _panels(comparison)]
     panels = [panels[0], *(panel.encode(y=_method_axis(summaries)) for panel in panels[1:])]
@@ -69,8 +69,6 @@ def _panels(comparison: Comparison, **changes: Any) -> list[PageChart]:
 
 
 def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     shown = ("method", "seed", "cost", "seconds", "peak_memory", "accuracy")
     runs = alt.Chart(alt.Data(values=[{name: row[name] for name in shown} for row in rows]))
     means = alt.Chart(alt.Data(values=_means(summaries)))
@@ -88,8 +86,6 @@ def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> 
 
 
 def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     judged = [
         {"method": summary["method"], "counting": words, "share": summary[name]}
         for summary in summaries
@@ -120,8 +116,6 @@ def _accuracy_panel(summaries: list[dict[str, Any]]) -> Any:
 
 
 def _time_panel(summaries: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     return (
         alt.Chart(alt.Data(values=_means(summaries)))
         .mark_point(color=GREEN, filled=True, size=80, opacity=1)
@@ -140,8 +134,6 @@ def _time_panel(summaries: list[dict[str, Any]]) -> Any:
 
 def _method_axis(summaries: list[dict[str, Any]], labelled: bool = False) -> Any:
     """One line per method, in the order of the table; only the first panel names them."""
-    import altair as alt
-
     axis = alt.Axis(title=None, labelLimit=320, ticks=False) if labelled else None
     return alt.Y("method:N", sort=[summary["method"] for summary in summaries], axis=axis)
 
@@ -173,8 +165,6 @@ def path_chart(path: KPath) -> Any:
 
 def path_panel(path: KPath) -> Any:
     """The same without title and style."""
-    import altair as alt
-
     x = alt.X(
         "k:Q",
         title="number of prototypes k (logarithmic)",
@@ -196,8 +186,6 @@ def path_panel(path: KPath) -> Any:
 
 def _cost_lines(path: KPath, x: Any) -> list[Any]:
     """A line with points for each of those compared; random's has a band."""
-    import altair as alt
-
     random = _random_points(path)
     points = [*_points(path, "cost", path.method), *_points(path, "lower_bound", _BOUND), *random]
     present = list(dict.fromkeys(point["line"] for point in points))
@@ -261,8 +249,6 @@ def _random_points(path: KPath) -> list[dict[str, Any]]:
 
 def _mark(x: Any, k: int, words: str, side: str) -> list[Any]:
     """A vertical line at k, with words beside it."""
-    import altair as alt
-
     at = alt.Chart(alt.Data(values=[{"k": k}]))
     halo, ink = {"stroke": HALO, "strokeWidth": 5}, {"color": INK}
     return [

@@ -62,15 +62,16 @@ def rows_near(
     metric = metric_name(metric)
     if metric in _NO_DISTANCES:
         raise InvalidInputError(f"{name} needs a distance, such as cosine, not metric={metric!r}.")
-    require_distance(distance, name)
+    limit = require_distance(distance, name)
     told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
-    return near_targets(checked_costs(source, others, told_by, warn=False), float(distance))
+    return near_targets(checked_costs(source, others, told_by, warn=False), limit)
 
 
-def require_distance(distance: float, name: str) -> None:
+def require_distance(distance: Any, name: str) -> float:
     """Refuse what is no distance."""
     if not finite_number(distance) >= 0:
         raise InvalidInputError(f"{name} must have a distance of at least 0 (got {distance!r}).")
+    return float(distance)
 
 
 def near_targets(costs: Costs, distance: float) -> NearRows:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
+
 from uniproto.report.content import Content
 from uniproto.report.coverage import Coverage
 
@@ -37,8 +39,6 @@ def charted_shares(coverage: Coverage) -> list[Any]:
 
 def _map(content: Content) -> Any:
     """The data of its layers come from the page, which knows what is chosen and filtered."""
-    import altair as alt
-
     assert content.projection is not None
     first, second = content.projection.axes
     bare = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
@@ -89,8 +89,6 @@ def _map(content: Content) -> Any:
 
 def _around(content: Content, side: str) -> Any:
     """A scale that holds every point with some room, whatever is filtered away."""
-    import altair as alt
-
     shown = [*content.items[: content.drawn], *content.cards]
     values = [float(getattr(point, side)) for point in shown]
     low, high = min(values), max(values)
@@ -100,8 +98,6 @@ def _around(content: Content, side: str) -> Any:
 
 def _with_room(costs: list[float]) -> Any:
     """A scale that holds these costs and does not begin below 0 unless one of them is."""
-    import altair as alt
-
     low, high = min(costs), max(costs)
     room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
     start = low - room if low < 0 else max(low - room, 0.0)
@@ -109,8 +105,6 @@ def _with_room(costs: list[float]) -> Any:
 
 
 def _curve(content: Content) -> Any:
-    import altair as alt
-
     assert content.curve is not None
     values = [
         {"pick": pick, "cost": value} for pick, value in enumerate(content.curve.values, start=1)
@@ -142,8 +136,6 @@ def _curve(content: Content) -> Any:
 
 
 def _final(content: Content) -> Any:
-    import altair as alt
-
     names = [
         rival.name if rival.runs == 1 else f"{rival.name} (mean of {rival.runs})"
         for rival in content.rivals
@@ -193,8 +185,6 @@ def _final(content: Content) -> Any:
 
 
 def _coverage(coverage: Coverage) -> Any:
-    import altair as alt
-
     shares = charted_shares(coverage)
     rows = [
         {
@@ -237,16 +227,12 @@ def _line(place: int, name: str) -> str:
 
 def _named_lines(**style: Any) -> Any:
     """An axis with one line for each `line` of the data, labelled by its name."""
-    import altair as alt
-
     name = f"slice(datum.label, {_PLACE_DIGITS})"
     axis = alt.Axis(ticks=False, domain=False, labelExpr=name, **style)
     return alt.Y("line:N", title=None, axis=axis)
 
 
 def _gaps_between_shares(rows: list[dict[str, Any]], y: Any) -> Any:
-    import altair as alt
-
     colours = {"in step": "$grey", "under": "$orange", "missing": "$orange", "over": "$pink"}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return (
@@ -263,8 +249,6 @@ def _gaps_between_shares(rows: list[dict[str, Any]], y: Any) -> Any:
 
 def _both_shares(rows: list[dict[str, Any]], y: Any) -> Any:
     """A circle for the share of the target, a diamond for that of prototypes."""
-    import altair as alt
-
     titles = {"target": "share of the target", "prototypes": "share of prototypes"}
     points = [
         {**row, "of": title, "share": row[of]} for row in rows for of, title in titles.items()

@@ -22,7 +22,6 @@ from uniproto.problem.problem import Problem
 from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK
 from uniproto.report.content import Content
 from uniproto.report.coverage import OVER, UNDER
-from uniproto.report.figures import charted_shares, figures
 from uniproto.report.targets import drawn_targets, project
 from uniproto.report.words import LONGEST_NAME, counted, cut, figure, seconds
 from uniproto.runs.atomic import write_text
@@ -46,6 +45,8 @@ _DIGITS = 5  # of coordinates on the map: more cannot be seen
 
 def render(content: Content) -> str:
     """The page of a selection."""
+    from uniproto.report.figures import charted_shares
+
     charted = {coverage.kind: charted_shares(coverage) for coverage in content.coverage}
     limits = {"under": UNDER, "over": OVER}
     return _page(
@@ -119,6 +120,8 @@ def chart_library() -> str:
 
 def page_data(content: Content) -> dict[str, Any]:
     """What the script needs to know: by columns, as that is shorter."""
+    from uniproto.report.figures import figures
+
     items, cards = content.items, content.cards
     return {
         "title": content.title,

@@ -83,7 +83,7 @@ def run_rounds(
             "round": "target",
             "rows": placed.count,
             "seconds": time.perf_counter() - begin,
-            "bytes_in_store": placed.size,
+            "bytes_in_store": placed.target.given.nbytes,
         }
     )
     target = placed.target

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.data.arrays import as_rows, finite_number
+from uniproto.data.arrays import as_rows
 from uniproto.data.columns import ignored_columns, only_features, require_columns
 from uniproto.data.tables import aligned_columns, feature_columns
 from uniproto.errors import (
@@ -24,6 +24,7 @@ from uniproto.geometry.costs import FEATURE_METRICS, checked_bandwidth, metric_n
 from uniproto.geometry.lists import DEVICES
 from uniproto.methods import FasterPAM, Method, Random, as_method
 from uniproto.problem.checks import AUTO
+from uniproto.problem.near import require_distance
 from uniproto.problem.problem import ProblemOptions, Unpack, takes_problem_options
 from uniproto.problem.values import (
     RBF,
@@ -147,6 +148,7 @@ def make_request(
     groups = problem.get("groups")
     groups = groups if isinstance(groups, Groups | None) else Groups(groups)
     compute, seed = problem.get("compute") or Compute(), problem.get("seed", 0)
+    apart = problem.get("min_distance")
     certified, limit = as_time_limit(certify)
     pool = shards_of(source, "source", cluster)
     given_target = None if target is None else shards_of(target, "target", cluster)
@@ -173,7 +175,7 @@ def make_request(
             method=chosen,
             seed=require_int("seed", seed, least=0),
             memory=MEMORY if compute.memory is None else memory_budget(compute.memory),
-            min_distance=_checked_distance(problem.get("min_distance")),
+            min_distance=None if apart is None else require_distance(apart, "'min_distance'"),
             device=compute.device,
         ),
         target_options=TargetOptions(
@@ -213,16 +215,6 @@ def _column(name: Any, parameter: str, *shards: Shards) -> str:
             error = unknown_name(parameter, name, each.schema.names)
             raise InputFileError(f"{each.name}: {error}")
     return str(name)
-
-
-def _checked_distance(min_distance: Any) -> float | None:
-    if min_distance is None:
-        return None
-    if isinstance(min_distance, bool) or not finite_number(min_distance) >= 0:
-        raise InvalidInputError(
-            f"'min_distance' must be a distance of at least 0 on Ray, not {min_distance!r}."
-        )
-    return float(min_distance)
 
 
 def _columns(

@@ -86,8 +86,14 @@ class Shards:
 
 def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
     """The shards of paths (files, folders, patterns, or a list of those) or of a Ray Dataset."""
-    if hasattr(values, "to_arrow_refs"):
-        return _blocks(values, parameter, cluster)
+    is_dataset = hasattr(values, "to_arrow_refs")
+    found = _blocks(values, cluster) if is_dataset else _files(values, parameter)
+    if found.rows == 0:
+        raise InvalidInputError(f"{parameter!r} must have rows, and {found.name} has none.")
+    return found
+
+
+def _files(values: Any, parameter: str) -> Shards:
     listed = values if isinstance(values, list | tuple) else [values]
     if not listed or not all(isinstance(value, str | os.PathLike) for value in listed):
         raise InvalidInputError(
@@ -104,7 +110,7 @@ def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
         for (file, _), count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
     )
     inside = None if _is_single_file(paths, found) else tuple(file.name for file, _ in found)
-    return _checked(Shards(", ".join(paths), parts, footers[0][1], inside), parameter)
+    return Shards(", ".join(paths), parts, footers[0][1], inside)
 
 
 def _is_single_file(paths: Sequence[str], found: Sequence[tuple[StoredFile, str]]) -> bool:
@@ -123,10 +129,8 @@ def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
             return content.metadata.num_rows, content.schema_arrow
 
 
-def _blocks(dataset: Any, parameter: str, cluster: Cluster) -> Shards:
+def _blocks(dataset: Any, cluster: Cluster) -> Shards:
     references = dataset.to_arrow_refs()
-    if not references:
-        raise InvalidInputError(f"{parameter!r} is an empty Dataset. Check how it was read.")
     found = cluster.all(_block_shape, [(reference,) for reference in references])
     parts = tuple(
         Shard(f"block {place} of the Dataset", reference, count, first)
@@ -134,18 +138,12 @@ def _blocks(dataset: Any, parameter: str, cluster: Cluster) -> Shards:
             zip(references, found, accumulate((n for n, _ in found), initial=0), strict=False)
         )
     )
-    whole = Shards("a Ray Dataset", parts, found[0][1], None, from_files=False)
-    return _checked(whole, parameter)
+    schema = found[0][1] if found else pa.schema([])
+    return Shards("a Ray Dataset", parts, schema, None, from_files=False)
 
 
 def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
     return block.num_rows, block.schema
-
-
-def _checked(shards: Shards, parameter: str) -> Shards:
-    if shards.rows == 0:
-        raise InvalidInputError(f"{parameter!r} must have rows, and {shards.name} has none.")
-    return shards
 
 
 # --- files, local or in a store -------------------------------------------------------------------

@@ -93,9 +93,10 @@ class PlacedTarget:
     shards: Shards
     digests: list[str]
     sampled: NDArray[np.int64] | None
-    count: int
-    width: int  # how many features a row has
-    size: int  # bytes
+
+    @property
+    def count(self) -> int:
+        return len(self.target.given)
 
 
 def sampled_targets(shards: Shards, options: TargetOptions) -> NDArray[np.int64] | None:
@@ -127,8 +128,7 @@ def place_target(
     ]
     digests = cluster.all(_digest_of_piece, [(piece,) for piece in pieces])
     reference = cluster.submit(_joined, options, first_row, *pieces)
-    target = cluster.get(reference)
-    return PlacedTarget(reference, target, shards, digests, rows, count, first_row.shape[1], size)
+    return PlacedTarget(reference, cluster.get(reference), shards, digests, rows)
 
 
 # --- in the cluster -------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,32 +92,17 @@ def chosen_rows(selection: Selection, places: NDArray[np.intp]) -> pa.Table | No
     return pa.table({f"x{place}": column for place, column in enumerate(dense.T)})
 
 
-def flat_table(table: pa.Table) -> pa.Table:
-    """The columns that a CSV file has room for: no lists and no bytes."""
-    names = [
-        field.name
-        for field in table.schema
-        if not (pa.types.is_nested(field.type) or _is_bytes(field.type))
-    ]
-    return table.select(names)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    ) or pa.types.is_fixed_size_binary(kind)
-
-
 def write_csv(table: pa.Table, file: Any) -> None:
-    """Write a table's flat columns as CSV."""
+    """Write the columns that a CSV file has room for: no lists and no bytes."""
     import pyarrow.csv as csv
 
-    flat = flat_table(table)
-    columns = [
-        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in flat.columns
-    ]
-    csv.write_csv(pa.table(columns, names=flat.column_names), file)
+    columns = {}
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        kind = values.type
+        if not (pa.types.is_nested(kind) or "binary" in str(kind)):
+            plain = values.cast(kind.value_type) if pa.types.is_dictionary(kind) else values
+            columns[name] = plain
+    csv.write_csv(pa.table(columns), file)
 
 
 # --- which prototype a row belongs to, and how far it is from it ----------------------------------
@@ -131,16 +116,23 @@ class Assignment(NamedTuple):
 
 
 def assigned_targets(selection: Selection, problem: Problem | None) -> Assignment:
-    """The prototype that represents each target, by the plan.
+    """The prototype that takes most of each target, by the plan.
 
-    A selection that was loaded has no problem any more, and then knows no distances.
+    A target without weight is nobody's: it has the position -1. A selection that was loaded has no
+    problem any more, and then knows no distances: they are NaN.
     """
-
-    def exact(place: int, own: NDArray[np.intp]) -> NDArray[np.float64]:
-        assert problem is not None
-        return problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
-
-    return assigned_by_plan(selection.plan, None if problem is None else exact)
+    by_target = sp.csc_array(selection.plan)
+    owners = np.full(by_target.shape[1], -1, np.intp)
+    for target in range(len(owners)):
+        part = slice(by_target.indptr[target], by_target.indptr[target + 1])
+        if part.stop > part.start:
+            owners[target] = by_target.indices[part][by_target.data[part].argmax()]
+    distances = np.full(len(owners), np.nan)
+    if problem is not None:
+        for place in np.unique(owners[owners >= 0]):
+            own = np.flatnonzero(owners == place)
+            distances[own] = problem.costs.exact_block(selection.indices[place : place + 1], own)[0]
+    return Assignment(owners, distances)
 
 
 def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
@@ -159,51 +151,18 @@ def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assi
             "a table keep them."
         )
     features, prototypes = given.features(rows, "rows"), given.features(chosen)
-    shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
-    how = (selection.metric, shift or 0.0, selection.bandwidth)
-    return assigned_to_nearest(features, prototypes, *how)
-
-
-def assigned_by_plan(
-    plan: sp.csr_array,
-    distance: Callable[[int, NDArray[np.intp]], NDArray[np.float64]] | None,
-) -> Assignment:
-    """The prototype that takes most of each target; distances are NaN without the data.
-
-    `distance` gives those of a prototype, by its place, to some targets. A target without weight is
-    nobody's: it has the position -1.
-    """
-    by_target = sp.csc_array(plan)
-    owners = np.full(plan.shape[1], -1, np.intp)
-    for target in range(plan.shape[1]):
-        part = slice(by_target.indptr[target], by_target.indptr[target + 1])
-        if part.stop > part.start:
-            owners[target] = by_target.indices[part][by_target.data[part].argmax()]
-    distances = np.full(len(owners), np.nan)
-    if distance is not None:
-        for place in np.unique(owners[owners >= 0]).tolist():
-            own = np.flatnonzero(owners == place)
-            distances[own] = distance(place, own)
-    return Assignment(owners, distances)
-
-
-def assigned_to_nearest(
-    rows: Any, prototypes: Any, metric: str, shift: float | None, bandwidth: float | None = None
-) -> Assignment:
-    """The nearest prototype of each row, and its cost.
-
-    Of a row so far off that all its costs round to 1, one prototype is still the nearest.
-    """
-    if rows.shape[1] != prototypes.shape[1]:
+    if features.shape[1] != prototypes.shape[1]:
         raise InvalidInputError(
             f"'rows' must have as many features as the prototypes, {prototypes.shape[1]} (got "
-            f"{rows.shape[1]})."
+            f"{features.shape[1]})."
         )
+    shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
+    how = (selection.metric, shift or 0.0, selection.bandwidth)
     nearest, distances = [], []
-    for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
-        apart = _all_costs(costs.unsaturated())
+    for costs in _costs_of_blocks(features, prototypes, *how):
+        apart = _all_costs(costs.unsaturated())  # which tells all distances apart
         place = apart.argmin(axis=1)
-        own = apart if bandwidth is None else _all_costs(costs)
+        own = apart if selection.bandwidth is None else _all_costs(costs)
         nearest.append(place)
         distances.append(np.take_along_axis(own, place[:, None], axis=1)[:, 0])
     return Assignment(np.concatenate(nearest), np.concatenate(distances))
