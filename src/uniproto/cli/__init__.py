@@ -79,16 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
-        print(f"uniproto: error: {printable(_in_words_of(options, str(error)))}", file=sys.stderr)
-        return 2
+        return _failed(_in_words_of(options, str(error)))
     except ModuleNotFoundError as error:
         extra = {pretrain.run: "jax", evaluate.run: "judge"}.get(options.run, "train")
-        missing = MissingExtraError(f"This command ({error})", extra)
-        print(f"uniproto: error: {missing}", file=sys.stderr)
-        return 2
+        return _failed(MissingExtraError(f"This command ({error})", extra))
     except MemoryError as error:
-        print(f"uniproto: error: Not enough memory ({error}). Use fewer rows.", file=sys.stderr)
-        return 2
+        return _failed(f"Not enough memory ({error}). Use fewer rows.")
     except KeyboardInterrupt as error:
         return _interrupted(error, _left_behind(options, noted))
     except BrokenPipeError:  # the reader of our output has gone, for example `head`
@@ -97,14 +93,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # files have errors of their own: most likely what we print to
         if error.filename is None:
             _silence_output()
-        place = printable(str(error.filename or "standard output"))
-        print(
-            f"uniproto: error: {place}: it could not be read or "
-            f"written ({error.strerror or error}). Check where it leads, and free some space.",
-            file=sys.stderr,
+        return _failed(
+            f"{error.filename or 'standard output'}: it could not be read or written "
+            f"({error.strerror or error}). Check where it leads, and free some space."
         )
-        return 2
     return status or 0
+
+
+def _failed(message: object) -> int:
+    print(f"uniproto: error: {printable(message)}", file=sys.stderr)
+    return 2
 
 
 @contextmanager
@@ -198,12 +196,9 @@ def _open_streams() -> None:
     A closed descriptor would otherwise be given to the next file that is opened, and what is meant
     for the terminal would end up in it.
     """
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 (open as long as we run)
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it stays open as long as we run
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from uniproto.cli.parser import seconds
 from uniproto.cli.recorded_inputs import add_result, read_result
+from uniproto.report.verdict import conditions_of
 from uniproto.runs.atomic import require_writable
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
@@ -119,9 +120,6 @@ def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
 
 
 def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -> str:
-    given = len(problem.initial) > 0
-    barred = len(problem.initial) + len(problem.candidates) < problem.m
-    conditions = " under the same conditions" if problem.groups or given or barred else ""
     if not certificate.relative:
         gap = f"absolute gap {certificate.absolute_gap:.4g}"
     elif math.isinf(certificate.gap):
@@ -130,6 +128,6 @@ def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -
         gap = f"gap {certificate.gap:.2%}"
     return (
         f"cost {'' if cost_is_exact else 'at most '}{certificate.cost:.6g}; no choice of "
-        f"{problem.k} row{'s' if problem.k > 1 else ''}{conditions} can be below "
+        f"{problem.k} row{'s' if problem.k > 1 else ''}{conditions_of(problem)} can be below "
         f"{certificate.lower_bound:.6g} ({gap})"
     )

@@ -14,18 +14,17 @@ from uniproto.cli.option_values import (
     checked_distance,
     limited_column,
     limits_of,
-    min_distance,
-    names_weights,
+    named_weights,
+    problem_options,
     read_budgets,
     row_numbers,
-    with_bandwidth,
 )
 from uniproto.data.arrays import sampled_rows
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.problem.problem import Problem
-from uniproto.problem.values import Balanced, Columns, Compute, Groups
-from uniproto.problem.weights import WEIGHTS, density_from
+from uniproto.problem.values import Balanced, Columns, Groups
+from uniproto.problem.weights import WEIGHTS
 from uniproto.runtime.settings import made_of
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class Inputs:
     spec: SelectSpec
     pool: InputData
     target: InputData | None
-    arguments: dict[str, Any]  # of `Problem`
     problem: Problem
     near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
 
@@ -112,25 +110,21 @@ def read_inputs(spec: SelectSpec) -> Inputs:
     excluded = {*row_numbers(spec.exclude, "--exclude"), *(spec.near_rows or ())}
     if spec.labels:
         aim.column(spec.labels, "--labels")
-    usual = "cosine" if spec.embeds else "auto"
-    arguments = {
-        "source": pool.features,
-        "target": target.features if target else None,
-        "metric": with_bandwidth(spec.metric or usual, spec.bandwidth),
-        "target_weights": _weights(spec, pool, aim),
-        "groups": None
+    problem = Problem(
+        pool.features,
+        target.features if target else None,
+        target_weights=_weights(spec, pool, aim),
+        groups=None
         if groups is None
         else Groups(groups, _target_groups(spec, target), read_budgets(spec.budgets, groups)),
-        "limits": limits_of(spec, pool),
-        "include": _rows_with_vectors(row_numbers(spec.initial, "--initial"), pool, "--initial"),
-        "exclude": _rows_with_vectors(sorted(excluded), pool, "--exclude"),
-        "min_distance": min_distance(spec.distinct),
-        "columns": columns,
-        "seed": spec.seed,
-    }
-    problem = Problem(**arguments, compute=Compute(spec.memory, spec.device, spec.lists))
+        limits=limits_of(spec, pool),
+        include=_rows_with_vectors(row_numbers(spec.initial, "--initial"), pool, "--initial"),
+        exclude=_rows_with_vectors(sorted(excluded), pool, "--exclude"),
+        columns=columns,
+        **problem_options(spec),
+    )
     problem = problem.changed(given=_shown(spec, pool, aim, problem))
-    inputs = Inputs(spec, pool, target, arguments, problem)
+    inputs = Inputs(spec, pool, target, problem)
     if others is None or spec.exclude_near is None:
         return inputs
     path, text = spec.exclude_near
@@ -232,27 +226,21 @@ def _sampled(
 
 def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
-    text = spec.weights
-    if text is None:
-        return None
-    columns = [] if aim.table is None else aim.table.column_names
-    if not names_weights(text):
-        if text not in columns and difflib.get_close_matches(text, WEIGHTS, cutoff=0.7):
-            raise unknown_name("--weights", text, [*columns, *WEIGHTS])
-        return aim.column(text, "--weights")
+    given, text = named_weights(spec), spec.weights
+    if isinstance(given, str):
+        columns = [] if aim.table is None else aim.table.column_names
+        if given not in columns and difflib.get_close_matches(given, WEIGHTS, cutoff=0.7):
+            raise unknown_name("--weights", given, [*columns, *WEIGHTS])
+        return aim.column(given, "--weights")
     for data in (pool, aim):
         if data.table is not None and text in data.table.column_names:
             raise InvalidInputError(
                 f"--weights {text} is also the name of a column of {data.path.name}. Rename the "
                 "column, or leave it out of the file."
             )
-    if text.startswith("density"):
-        return density_from(text, "--weights")
-    if text != "balanced":
-        raise InvalidInputError(f"--weights takes no options for balanced, such as {text!r}.")
-    if spec.labels is None:
-        raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
-    return Balanced(aim.column(spec.labels, "--labels"))
+    if isinstance(given, Balanced):
+        return Balanced(aim.column(given.labels, "--labels"))
+    return given
 
 
 def input_paths(spec: SelectSpec) -> list[str]:

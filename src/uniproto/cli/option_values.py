@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.parser import flag_of
 from uniproto.errors import InvalidInputError
-from uniproto.problem.values import RBF, Laplacian, Limits
-from uniproto.problem.weights import WEIGHTS
+from uniproto.problem.checks import AUTO
+from uniproto.problem.values import RBF, Balanced, Compute, Laplacian, Limits
+from uniproto.problem.weights import WEIGHTS, Density, density_from
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,17 +56,26 @@ def row_numbers(text: str | None, parameter: str) -> list[int]:
 
 
 def checked_distance(text: str) -> float:
-    """The distance of --exclude-near.
-
-    >>> checked_distance("0.05")
-    0.05
-    """
+    """The distance of --exclude-near."""
     try:
         return float(text)
     except ValueError:
         raise InvalidInputError(
             f"--exclude-near must be a file and a distance, such as FILE 0.05, not {text!r}."
         ) from None
+
+
+def problem_options(spec: SelectSpec) -> dict[str, Any]:
+    """The options of a `Problem` that follow from what was asked alone, whatever the files hold."""
+    metric: Any = spec.metric or ("cosine" if spec.embeds else AUTO)
+    if spec.bandwidth is not None:
+        metric = {kind.metric: kind for kind in (RBF, Laplacian)}[metric](spec.bandwidth)
+    return {
+        "metric": metric,
+        "min_distance": min_distance(spec.distinct),
+        "compute": Compute(spec.memory, spec.device, spec.lists),
+        "seed": spec.seed,
+    }
 
 
 def min_distance(distinct: bool | float | None) -> float | str | None:
@@ -79,17 +89,6 @@ def min_distance(distinct: bool | float | None) -> float | str | None:
     return distinct
 
 
-def with_bandwidth(metric: str, bandwidth: str | float | None) -> Any:
-    """The metric with the bandwidth of --bandwidth.
-
-    >>> with_bandwidth("rbf", "0.5 median"), with_bandwidth("l1", None)
-    (RBF(bandwidth='0.5 median'), 'l1')
-    """
-    if bandwidth is None:
-        return metric
-    return {kind.metric: kind for kind in (RBF, Laplacian)}[metric](bandwidth)
-
-
 def names_weights(text: str | None) -> bool:
     """Whether --weights names weights by a word: balanced, density or density:options.
 
@@ -97,6 +96,20 @@ def names_weights(text: str | None) -> bool:
     (True, False)
     """
     return text is not None and text.partition(":")[0] in WEIGHTS
+
+
+def named_weights(spec: SelectSpec) -> str | Density | Balanced | None:
+    """The weights of --weights: a column by its name, or those that a word names."""
+    text = spec.weights
+    if text is None or not names_weights(text):
+        return text
+    if text.startswith("density"):
+        return density_from(text, "--weights")
+    if text != "balanced":
+        raise InvalidInputError(f"--weights takes no options for balanced, such as {text!r}.")
+    if spec.labels is None:
+        raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
+    return Balanced(spec.labels)
 
 
 def limits_of(spec: SelectSpec, pool: InputData) -> Limits | None:

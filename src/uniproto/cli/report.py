@@ -23,7 +23,6 @@ from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
-    from uniproto.report.examples import Examples
 
 _COMPARISON = "comparison.json"
 
@@ -94,12 +93,13 @@ def run(options: argparse.Namespace) -> None:
 def make_report(spec: ReportSpec) -> None:
     """Write a page about a saved result."""
     from uniproto.cli.report_examples import examples_of
+    from uniproto.report.examples import Examples
     from uniproto.selection.storage import load_manifest
 
     folder = Path(spec.folder)
     manifest, certifier = load_manifest(folder), None
     problem: Problem | None = None
-    if "inputs" in manifest or _asks_for_columns(spec):
+    if "inputs" in manifest or spec.labels or spec.text or spec.images or spec.map:
         remedy = "Run 'uniproto select', or call selection.report() in Python."
         _, _, selection, inputs, problem = read_result(folder, spec.moved, remedy=remedy)
         source, target = examples_of(inputs, manifest, spec)
@@ -107,7 +107,7 @@ def make_report(spec: ReportSpec) -> None:
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         selection = Selection.load(folder)
-        source, target = _nothing_known(selection)
+        source, target = (Examples(count) for count in selection.shape)
         title = spec.title or folder.resolve().name
     path = write_report(
         selection,
@@ -127,17 +127,6 @@ def make_report(spec: ReportSpec) -> None:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
-
-
-def _nothing_known(selection: Selection) -> tuple[Examples, Examples]:
-    from uniproto.report.examples import Examples
-
-    m, n = selection.shape
-    return Examples(m), Examples(n)
-
-
-def _asks_for_columns(spec: ReportSpec) -> bool:
-    return any((spec.labels, spec.text, spec.images, spec.map))
 
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:

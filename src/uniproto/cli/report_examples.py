@@ -44,8 +44,7 @@ def examples_of(
     inputs: Inputs, manifest: Mapping[str, Any], page: ReportSpec
 ) -> tuple[Examples, Examples]:
     """What is known of the source's rows, and of the target's."""
-    groups = inputs.arguments["groups"]
-    labels, others = (None, None) if groups is None else (groups.labels, groups.target)
+    labels, others = inputs.problem._group_labels or (None, None)
     source = _known(inputs, inputs.pool, "source", manifest, page, labels)
     if inputs.target is not None:
         return source, _known(inputs, inputs.target, "target", manifest, page, others)

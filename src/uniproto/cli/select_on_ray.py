@@ -10,19 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from uniproto.cli.option_values import (
-    min_distance,
-    names_weights,
+    named_weights,
+    problem_options,
     read_budgets,
     row_numbers,
-    with_bandwidth,
 )
 from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import places_of
 from uniproto.data.tables import InputData, sample_record
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
-from uniproto.problem.values import Balanced, Columns, Compute, Groups
-from uniproto.problem.weights import density_from
+from uniproto.problem.values import Columns, Groups
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import remove_finished_parts
 from uniproto.scale.rounds import run_rounds
@@ -63,31 +61,17 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
         certify=spec.certify and (spec.time_limit or True),
         target_sample=spec.target_sample,
         per_part=spec.per_part,
-        metric=with_bandwidth(spec.metric or "auto", spec.bandwidth),
-        target_weights=_weights(spec),
+        target_weights=named_weights(spec),
         groups=spec.groups and Groups(spec.groups, budgets=_budgets(spec)),
         exclude=row_numbers(spec.exclude, "--exclude"),
-        min_distance=min_distance(spec.distinct),
         columns=_columns(spec),
-        compute=Compute(spec.memory, spec.device, spec.lists),
-        seed=spec.seed,
+        **problem_options(spec),
     )
     with cluster:
         result = run_rounds(request, cluster, saved_in=output, progress=shown)
         _save(spec, request, result, cluster, output)
     if not spec.quiet:
         _print_summary(request, result, output)
-
-
-def _weights(spec: SelectSpec) -> Any:
-    """A column of the target, or the weights that a word names."""
-    if spec.weights is None or not names_weights(spec.weights):
-        return spec.weights
-    if spec.weights != "balanced":
-        return density_from(spec.weights, "--weights")
-    if spec.labels is None:
-        raise InvalidInputError("--weights balanced needs --labels. Name the column of classes.")
-    return Balanced(spec.labels)
 
 
 def _columns(spec: SelectSpec) -> Any:

@@ -25,18 +25,7 @@ from uniproto.runtime.gpu import driver_sees_gpu
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
 _CONFIGURATIONS = ("config.json", "modules.json", "adapter_config.json")
 _PATIENCE = 10.0  # seconds the hub has to answer
-_OTHER_FRAMEWORKS = [
-    "*.h5",
-    "*.msgpack",
-    "*.onnx",
-    "*.ot",
-    "onnx/*",
-    "openvino/*",
-    "coreml/*",
-    "flax_model*",
-    "tf_model*",
-    "rust_model*",
-]
+_OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/*", "coreml/*"]
 _OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # beside safetensors
 
 

@@ -46,8 +46,16 @@ class Coverage:
     shares: list[Share]
     note: str
 
+    @property
+    def charted(self) -> list[Share]:
+        """The classes a chart has room for: the marked ones first, then the largest."""
+        ranked = sorted(self.shares, key=lambda share: (share.mark == "", -share.target_share))
+        charted = {share.code for share in ranked[:_MOST_BARS]}
+        return [share for share in self.shares if share.code in charted]
+
 
 _MOST_CLASSES = 200
+_MOST_BARS = 40
 UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked
 
 

@@ -11,7 +11,6 @@ import altair as alt
 from uniproto.report.content import Content
 from uniproto.report.coverage import Coverage
 
-_MOST_BARS = 40
 _ROW = 24
 _PLACE_DIGITS = 6
 
@@ -28,13 +27,6 @@ def figures(content: Content) -> dict[str, Any]:
     for coverage in content.coverage:
         found[f"coverage-{coverage.kind}"] = _coverage(coverage)
     return {name: chart.to_dict(validate=False) for name, chart in found.items()}
-
-
-def charted_shares(coverage: Coverage) -> list[Any]:
-    """The classes a chart has room for: the marked ones first, then the largest."""
-    ranked = sorted(coverage.shares, key=lambda share: (share.mark == "", -share.target_share))
-    charted = {share.code for share in ranked[:_MOST_BARS]}
-    return [share for share in coverage.shares if share.code in charted]
 
 
 def _map(content: Content) -> Any:
@@ -185,7 +177,7 @@ def _final(content: Content) -> Any:
 
 
 def _coverage(coverage: Coverage) -> Any:
-    shares = charted_shares(coverage)
+    shares = coverage.charted
     rows = [
         {
             "line": _line(place, share.name),

@@ -45,13 +45,8 @@ _DIGITS = 5  # of coordinates on the map: more cannot be seen
 
 def render(content: Content) -> str:
     """The page of a selection."""
-    from uniproto.report.figures import charted_shares
-
-    charted = {coverage.kind: charted_shares(coverage) for coverage in content.coverage}
     limits = {"under": UNDER, "over": OVER}
-    return _page(
-        "template.html.j2", "page.js", page_data(content), c=content, charted=charted, **limits
-    )
+    return _page("template.html.j2", "page.js", page_data(content), c=content, **limits)
 
 
 def _page(template: str, script: str, data: Any, **more: Any) -> str:

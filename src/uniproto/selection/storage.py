@@ -46,6 +46,7 @@ PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 _MOST_READINGS = 50
+_OF_CERTIFICATE = ("lower_bound", "absolute_gap", "relative", "converged", "steps", "seconds")
 _DETAILS = ("method", "options", "metric", "bandwidth", "seed", "beta", "notes", "timings")
 
 
@@ -168,22 +169,13 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
     """The manifest with a certificate, whose prices are written beside it."""
     np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
-    needed = certificate.limit_needed
-    return {
-        **manifest,
-        "certificate": {
-            "lower_bound": certificate.lower_bound,
-            "gap": certificate.gap if np.isfinite(certificate.gap) else None,
-            "absolute_gap": certificate.absolute_gap,
-            "relative": certificate.relative,
-            "converged": certificate.converged,
-            "steps": certificate.steps,
-            "seconds": certificate.seconds,
-            **({} if needed is None else {"limit_needed": needed}),
-            **({} if certificate.proof is None else {"proof": certificate.proof}),
-        },
-        "timings": {**manifest["timings"], "certificate": certificate.seconds},
-    }
+    record = {name: getattr(certificate, name) for name in _OF_CERTIFICATE}
+    record["gap"] = certificate.gap if np.isfinite(certificate.gap) else None
+    for name in ("limit_needed", "proof"):
+        if (value := getattr(certificate, name)) is not None:
+            record[name] = value
+    timings = {**manifest["timings"], "certificate": certificate.seconds}
+    return {**manifest, "certificate": record, "timings": timings}
 
 
 def read_fields(folder: Path) -> dict[str, Any]:
@@ -258,17 +250,9 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         raise ValueError("its certificate is of another selection")
     if not (np.isfinite(prices).all() and np.isfinite(record["lower_bound"])):
         raise ValueError("its certificate is not of finite numbers")
-    return Certificate(
-        lower_bound=record["lower_bound"],
-        cost=manifest["cost"],
-        prices=prices,
-        converged=record["converged"],
-        steps=record["steps"],
-        seconds=record["seconds"],
-        relative=record["relative"],
-        limit_needed=record.get("limit_needed"),
-        proof=record.get("proof"),
-    )
+    derived = ("gap", "absolute_gap")
+    fields = {name: value for name, value in record.items() if name not in derived}
+    return Certificate(cost=manifest["cost"], prices=prices, **fields)
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:
