@@ -159,7 +159,7 @@ def test_no_two_chosen_rows_are_near(method: str, twins: str) -> None:
 
 @pytest.mark.parametrize("distinct", [True, -1.0, np.nan, "near"])
 def test_distinct_is_a_distance_on_ray(distinct: Any, twins: str) -> None:
-    with pytest.raises(uniproto.InvalidInputError, match="'min_distance' must be a distance"):
+    with pytest.raises(uniproto.InvalidInputError, match="'min_distance' must have a distance"):
         scale_select(twins, 4, min_distance=distinct)
 
 

@@ -204,7 +204,6 @@ def _sampled(
     spec: SelectSpec, pool: InputData, target: InputData | None, columns: Any
 ) -> tuple[InputData, Any]:
     """Some rows of a target, drawn with the seed; columns are made comparable over all of them."""
-    from uniproto.data.tables import SampledData
     from uniproto.features.compared_rows import compared_rows
 
     if spec.embeds or spec.metric in MATRIX_METRICS:
@@ -220,8 +219,7 @@ def _sampled(
     drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "--target-sample")
     features = aim.features.take(drawn) if _is_arrow(aim.features) else aim.features[drawn]
     table = None if aim.table is None else aim.table.take(drawn)
-    sample = SampledData(aim.path, aim.sha256, features, table, aim.feature_columns, seed=spec.seed)
-    return sample, columns
+    return replace(aim, features=features, table=table, seed=spec.seed), columns
 
 
 def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:

@@ -91,33 +91,30 @@ def flag_of(name: str) -> str:
     return {"k": "-k", "output": "--out"}.get(name) or f"--{name.replace('_', '-')}"
 
 
+def _parsed(read: Callable[[str], Any], text: str, wanted: str, hint: str = "") -> Any:
+    try:
+        return read(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}{hint}") from None
+
+
 def parse_int(text: str) -> int:
     """Parse a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-
-
-def seconds(text: str) -> float:
-    """Parse a number of seconds above 0."""
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = math.nan
-    if not 0 < limit < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
-    return limit
+    return int(_parsed(int, text, "a whole number"))
 
 
 def number(text: str) -> float:
     """Parse a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number, not {text!r} (POOL goes before the options)"
-        ) from None
+    return float(_parsed(float, text, "a number", " (POOL goes before the options)"))
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds above 0."""
+    wanted = "a number of seconds above 0"
+    limit = float(_parsed(float, text, wanted))
+    if not 0 < limit < math.inf:
+        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
+    return limit
 
 
 def names(text: str) -> list[str]:
@@ -131,12 +128,8 @@ def names(text: str) -> list[str]:
 
 def parse_ints(text: str) -> list[int]:
     """A list such as 10,20,50."""
-    try:
-        return [int(part) for part in names(text)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be whole numbers such as 10,20,50, not {text!r}"
-        ) from None
+    whole = _parsed(lambda text: [*map(int, names(text))], text, "whole numbers such as 10,20,50")
+    return list(whole)
 
 
 def seeds(text: str) -> int | list[int]:

@@ -148,14 +148,9 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
 
 def _commands(manifest: Mapping[str, Any], spec: ReportSpec) -> list[tuple[str, str]]:
     """The commands that made the selection and the page."""
-    from uniproto.selection.storage import damaged
-
     said = replace(spec, open=False, quiet=False)
     page = shlex.join(["uniproto", "report", spec.folder, *options_of(said)])
     if "arguments" not in manifest:
         return [("This page", page)]
-    try:
-        asked = shlex.join(map(str, recorded_command(manifest["arguments"])))
-    except Exception as error:  # a record that somebody has edited can hold anything
-        raise damaged(Path(spec.folder), error) from error
+    asked = shlex.join(map(str, recorded_command(manifest["arguments"])))
     return [("The selection", asked), ("This page", page)]

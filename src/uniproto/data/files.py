@@ -136,13 +136,15 @@ def unpacked(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def reading(path: Path, what: str) -> Iterator[None]:
+def reading(path: str | Path, what: str, remedy: str = "") -> Iterator[None]:
     """Whatever goes wrong while reading becomes one message that names the file."""
     try:
         yield
     except (UniprotoError, MemoryError):
         raise
     except Exception as error:  # what a parser makes of a damaged file can be anything
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "there is no such file" if is_missing else first_line(error)
         raise InputFileError(
-            f"{path}: the file must hold {what}. It could not be read ({first_line(error)})."
+            f"{path}: the file must hold {what}. It could not be read ({reason}). {remedy}".rstrip()
         ) from error

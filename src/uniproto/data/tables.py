@@ -60,6 +60,7 @@ class InputData:
     feature_columns: tuple[str, ...] = ()
     items: Any = None
     embedded: Any = None
+    seed: int | None = None  # of a sample of the file's rows
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -86,6 +87,7 @@ class InputData:
             "shape": list(self.features.shape),
             "columns": list(self.feature_columns),
             **({} if self.embedded is None else {"embedding": self._embedding()}),
+            **({} if self.seed is None else {"sample": sample_record(self.count, self.seed)}),
         }
 
     def _embedding(self) -> dict[str, Any]:
@@ -126,16 +128,6 @@ def _no_table(parameter: str, path: Path) -> InvalidInputError:
         f"{quoted(parameter)} needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
         "bare array. Leave the option out."
     )
-
-
-@dataclass(frozen=True)
-class SampledData(InputData):
-    """Some rows of a file, drawn with a seed."""
-
-    seed: int = 0
-
-    def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "sample": sample_record(len(self.features), self.seed)}
 
 
 def sample_record(rows: int, seed: int) -> dict[str, int]:

@@ -25,6 +25,7 @@ from uniproto.data.tables import (
 )
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
 from uniproto.features.pictures import ENDINGS, pictures_in
+from uniproto.runtime.settings import made_of
 
 if TYPE_CHECKING:
     from uniproto.features.embedded import Embedded
@@ -70,7 +71,7 @@ class Items:
     @property
     def texts(self) -> Texts:
         """Each row as one text: columns are joined by a blank line, messages are put together."""
-        return Texts(self)
+        return made_of(Texts, vars(self))
 
     def embed(self, model: str | None, **options: Any) -> Embedded:
         """The vectors of these items."""
@@ -86,17 +87,11 @@ class Items:
             raise InputFileError(f"{self.path}, {self.column!r}: {error}") from error
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(Items):
     """What the rows of a file say. They are read anew whenever they are looked at."""
 
-    items: Items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(as_text, self.items)
+    def _item(self, row: tuple[Any, ...]) -> Any:
+        return as_text(super()._item(row))
 
 
 def read_items(

@@ -196,21 +196,15 @@ class Preparation:
 
     @classmethod
     def from_record(cls, record: Any) -> Preparation:
-        """The preparation that a record describes. Nothing in it is ever run.
-
-        Raises ValueError where the record is damaged.
-        """
-        try:
-            if record["format"] != _FORMAT:
-                raise ValueError("its preparation has another format")
-            columns = tuple(
-                PreparedColumn(**{**each, "levels": tuple(each["levels"])})
-                for each in record["columns"]
-            )
-            aside = {str(name): str(why) for name, why in record["aside"].items()}
-            return cls(columns, aside, str(record["scaling"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"its preparation is damaged ({error!r})") from error
+        """The preparation that a record describes. Nothing in it is ever run."""
+        if record["format"] != _FORMAT:
+            raise ValueError("its preparation has another format")
+        columns = tuple(
+            PreparedColumn(**{**each, "levels": tuple(each["levels"])})
+            for each in record["columns"]
+        )
+        aside = {str(name): str(why) for name, why in record["aside"].items()}
+        return cls(columns, aside, str(record["scaling"]))
 
 
 def words_of(rows: Sequence[tuple[str, str, str]]) -> str:

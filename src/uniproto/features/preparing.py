@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.columns import is_list, is_numeric, is_text
-from uniproto.errors import InvalidInputError, require_name, unknown_name
+from uniproto.errors import InvalidInputError, require_name
 from uniproto.features.column_values import (
     MISSING,
     NUMBER,
@@ -100,11 +100,6 @@ def fit_preparation(
                 f"'target' must have columns of the source ({', '.join(table.column_names)}), not "
                 f"{', '.join(target.column_names)}. Rename its columns."
             )
-    given = (("features", features or ()), ("ignore", ignore), ("categories", categories))
-    for parameter, wanted in given:
-        for name in wanted:
-            if name not in names:
-                raise unknown_name(parameter, name, names)
     chosen = [name for name in (names if features is None else features) if name not in ignore]
     lists = [name for name in chosen if is_list(table.schema.field(name).type)]
     if lists:

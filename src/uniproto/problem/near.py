@@ -69,7 +69,7 @@ def rows_near(
 
 def require_distance(distance: Any, name: str) -> float:
     """Refuse what is no distance."""
-    if not finite_number(distance) >= 0:
+    if isinstance(distance, bool) or not finite_number(distance) >= 0:
         raise InvalidInputError(f"{name} must have a distance of at least 0 (got {distance!r}).")
     return float(distance)
 

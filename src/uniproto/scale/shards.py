@@ -9,9 +9,9 @@ import fnmatch
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -26,9 +26,9 @@ from pyarrow import fs
 from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
-from uniproto.data.files import first_line
+from uniproto.data.files import reading
 from uniproto.data.tables import InputData
-from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.runs import records
 from uniproto.runtime.memory import readable
 
@@ -252,20 +252,10 @@ def digest_of(path: str) -> str:
         return records.digest_of(stream)
 
 
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(name: str) -> AbstractContextManager[None]:
     """Whatever goes wrong while a shard is read becomes one message that names it."""
-    try:
-        yield
-    except UniprotoError:
-        raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
-        missing = isinstance(error, FileNotFoundError)
-        reason = "there is no such file" if missing else first_line(error)
-        raise InputFileError(
-            f"{name}: the shard must be a readable .parquet file. It could not be read ({reason}). "
-            "Check that it is complete and that every node can reach it."
-        ) from error
+    remedy = "Check that it is complete and that every node can reach it."
+    return reading(name, "a shard in Parquet", remedy)
 
 
 # --- in the cluster: what follows runs where a shard is -------------------------------------------
