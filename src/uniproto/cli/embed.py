@@ -9,7 +9,6 @@ import json
 import os
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,8 +110,13 @@ def run(options: argparse.Namespace) -> None:
         raise InvalidInputError(
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."
         )
-    with _spread(spec) as spread:
-        found = items.embed(spec.model, spread=spread, **spec.embedding())
+    if spec.engine == "ray":
+        from uniproto.scale.cluster import Cluster, on_ray
+
+        with Cluster(spec.address, spec.num_cpus) as cluster:
+            found = items.embed(spec.model, spread=on_ray(cluster), **spec.embedding())
+    else:
+        found = items.embed(spec.model, **spec.embedding())
     _write(output, items, found)
     if spec.quiet:
         return
@@ -127,18 +131,6 @@ def run(options: argparse.Namespace) -> None:
     print(f"  written to  {printable(output)}")
     if found.left_out:
         print(f"  skipped     {printable(_sidecar(output))}")
-
-
-@contextmanager
-def _spread(spec: SelectSpec) -> Iterator[Any]:
-    """What makes a model run in many places; nothing where it runs here."""
-    if spec.engine != "ray":
-        yield None
-        return
-    from uniproto.scale.cluster import Cluster, on_ray
-
-    with Cluster(spec.address, spec.num_cpus) as cluster:
-        yield on_ray(cluster)
 
 
 def embedding_notes(found: Embedded | None) -> Iterator[str]:

@@ -212,10 +212,10 @@ def _sampled(
         )
     aim = target or pool
     if columns is not None:
-        rows = compared_rows(
+        _, _, given = compared_rows(
             pool.features, None if target is None else target.features, **vars(columns)
         )
-        columns = rows.given.preparation or columns
+        columns = given.preparation or columns
     drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "--target-sample")
     features = aim.features.take(drawn) if _is_arrow(aim.features) else aim.features[drawn]
     table = None if aim.table is None else aim.table.take(drawn)

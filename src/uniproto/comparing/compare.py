@@ -207,11 +207,6 @@ class _Judge:
         elif minority is not None:
             raise InvalidInputError("'minority' needs 'labels' as well.")
 
-    def _prototypes_of(self, labels: NDArray[Any]) -> dict[Hashable, int]:
-        """How many prototypes each class of the target has."""
-        chosen = labels.tolist()
-        return {name: chosen.count(name) for name in self.classes}
-
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
             selection = run_method(self.problem.with_seed(seed), method, progress=False)
@@ -230,13 +225,14 @@ class _Judge:
         if self.labels is not None:
             source, target = self.labels
             nearest = nearest_prototype(self.problem.costs, selection.indices)
-            judged = accuracy(source[selection.indices][nearest], target, self.minority)
+            chosen = source[selection.indices]
+            judged = accuracy(chosen[nearest], target, self.minority)
             row |= {
                 "accuracy": judged.overall,
                 "balanced_accuracy": judged.balanced,
                 "minority_accuracy": judged.minority,
                 "class_accuracy": judged.per_class,
-                "class_prototypes": self._prototypes_of(source[selection.indices]),
+                "class_prototypes": {name: chosen.tolist().count(name) for name in self.classes},
             }
         return selection, row | {"indices": selection.indices.tolist()}
 

@@ -73,15 +73,6 @@ class Given:
         return as_matrix(rows, parameter)
 
 
-@dataclass(frozen=True)
-class ComparedRows:
-    """What is compared, and what it was made from."""
-
-    source: Any
-    target: Any
-    given: Given
-
-
 def compared_rows(
     source: Any,
     target: Any,
@@ -92,14 +83,14 @@ def compared_rows(
     categories: Sequence[str] = (),
     scale: str = "robust",
     aside: Mapping[str, str] | None = None,
-) -> ComparedRows:
-    """What is compared of a source and a target: arrays as they are, tables made comparable.
+) -> tuple[Any, Any, Given]:
+    """What is compared of a source and of a target, and what it was made from.
 
-    `prepare` is None, True, False or what prepares rows; `aside` are columns that are no features,
-    each with the reason.
+    Arrays are taken as they are, tables are made comparable. `prepare` is None, True, False or what
+    prepares rows; `aside` are columns that are no features, each with the reason.
 
     >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
-    >>> compared_rows(table, None).source.std(axis=0).round(1)
+    >>> compared_rows(table, None)[0].std(axis=0).round(1)
     array([1.5, 1.1])
     """
     require_name("scale", scale, SCALES)
@@ -112,7 +103,7 @@ def compared_rows(
             raise InvalidInputError(
                 f"'columns' needs a table with named columns, not a {type(source).__name__}."
             )
-        return ComparedRows(source, target, _given(source, target))
+        return source, target, _given(source, target)
     table, other = _without(arrow_table(source, "source"), aside), None
     if not table.num_rows:
         raise InvalidInputError("'source' is an empty table. Check how it was filtered.")
@@ -129,17 +120,14 @@ def compared_rows(
         or not (target is None or _is_frame(target))
     ):
         columns = tuple(chosen.column_names)
-        return ComparedRows(chosen, aim, _given(source, target, columns))
+        return chosen, aim, _given(source, target, columns)
     preparation = fit_preparation(
         table, other, features=use, ignore=ignore, categories=categories, scale=scale
     )
     preparation = replace(preparation, aside={**preparation.aside, **aside})
     columns = tuple(column.name for column in preparation.columns)
-    return ComparedRows(
-        preparation.matrix(table),
-        None if other is None else preparation.matrix(other, "target"),
-        _given(source, target, columns, preparation),
-    )
+    aim = None if other is None else preparation.matrix(other, "target")
+    return preparation.matrix(table), aim, _given(source, target, columns, preparation)
 
 
 def _is_frame(values: Any) -> bool:
@@ -156,13 +144,13 @@ def _given(
     return Given(source, source if target is None else target, columns, preparation)
 
 
-def _by_given(prepare: Any, source: Any, target: Any) -> ComparedRows:
+def _by_given(prepare: Any, source: Any, target: Any) -> tuple[Any, Any, Given]:
     """Rows as an earlier preparation or a transformer of the user's own makes them."""
     own = prepare if isinstance(prepare, Preparation | OwnPreparation) else _fitted(prepare)
     aim = None if target is None else own.matrix(target, "target")
     named = own.columns if isinstance(own, Preparation) else ()
     columns = tuple(column.name for column in named)
-    return ComparedRows(own.matrix(source), aim, _given(source, target, columns, own))
+    return own.matrix(source), aim, _given(source, target, columns, own)
 
 
 def _fitted(transformer: Any) -> OwnPreparation:

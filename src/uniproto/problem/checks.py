@@ -12,7 +12,6 @@ from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number
 from uniproto.errors import (
     DataWarning,
     InvalidInputError,
-    require_int,
     warn_of_data,
 )
 from uniproto.geometry.blocks import row_blocks
@@ -149,13 +148,6 @@ def _are_equal(source: Any, target: Any) -> bool:
 def _as_sparse(matrix: Any) -> Any:
     """A sparse copy, in a type that sparse matrices know; rows on disk may have another."""
     return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
-
-
-def checked_count(k: Any, m: int) -> int:
-    count = require_int("k", k, too_small="Ask for one prototype or more.")
-    if count > m:
-        raise InvalidInputError(f"'k' must not exceed the {m} rows of the source (got {count}).")
-    return count
 
 
 def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:

@@ -29,7 +29,6 @@ from uniproto.geometry.metrics import metric_label
 from uniproto.problem.checks import (
     AUTO,
     checked_costs,
-    checked_count,
     checked_weights,
     require_rows,
     rows_to_choose,
@@ -183,7 +182,7 @@ class Problem:
         labels = self._named_labels(groups, named)
         limited = None if limits is None else named.of_source(limits.labels, "limits")
         target_weights = named_weights(target_weights, named)
-        rows = compared_rows(
+        compared, aim, given = compared_rows(
             source,
             target,
             prepare=prepare,
@@ -193,12 +192,12 @@ class Problem:
             scale=said.scale,
             aside=named.aside,
         )
-        plain = rows.given.preparation is None
+        plain = given.preparation is None
         name = "euclidean" if auto and not plain else name
-        costs = checked_costs(rows.source, rows.target, name, bandwidth, compute.memory, warn=plain)
+        costs = checked_costs(compared, aim, name, bandwidth, compute.memory, warn=plain)
         budget = memory_budget(compute.memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
-        self.given = rows.given
+        self.given = given
         if auto:
             self.metric_origin = why_metric(costs, prepared=not plain)
         if costs.bandwidth is not None:
@@ -263,7 +262,7 @@ class Problem:
 
     def with_k(self, k: Any) -> Problem:
         """The same problem for k prototypes, split into its groups."""
-        count = checked_count(k, self.m)
+        count = require_int("k", k, too_small="Ask for one prototype or more.")
         require_rows(count, self.initial, self.candidates)
         if self.limits is not None:
             self.limits.require(count, self.initial, self.candidates)

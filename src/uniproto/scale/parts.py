@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import distinct_labels
 from uniproto.errors import TooFewApartError
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -188,14 +188,11 @@ def pick_part(
     features = read_features(shard, content, settings.columns)
     costs = target.costs_of(features, shard.name)
     groups = groups_of_rows(shard, content, settings)
-    rows = np.sort(
-        np.concatenate(
-            [
-                _picked(costs, free[groups[free] == place], settings, *question)
-                for place, question in enumerate(_questions(settings, target))
-            ]
-        )
-    )
+    places = range(1 if settings.groups is None else len(settings.groups.labels))
+    picked = [
+        _picked(costs, free[groups[free] == place], settings, target, place) for place in places
+    ]
+    rows = np.sort(np.concatenate(picked))
     return Part(
         rows.astype(np.int64),
         features[rows],
@@ -219,53 +216,37 @@ def count_labels(
 ) -> dict[Any, int]:
     """How many rows of a shard may be chosen of each group; 0 where all are excluded."""
     values = read_values(shard, content, column, "groups")
-    free = np.ones(shard.rows, bool)
-    free[excluded] = False
-    names, group = distinct_labels(values, "groups")
-    counts = np.bincount(group[free], minlength=len(names))
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-def _questions(settings: Settings, target: Target) -> list[tuple[Any, int, Target, Method | None]]:
-    """For every group: its target rows, how many rows a shard sends, their weights, the method."""
-    groups = settings.groups
-    if groups is None:
-        return [(slice(None), settings.per_part, target, settings.method)]
-    assert target.groups is not None
-    places = groups.places(target.groups)
-    found = []
-    for place, sent in enumerate(groups.sent):
-        columns = np.flatnonzero(places == place)
-        weights = target.weights
-        if weights is not None and groups.quotas[place]:
-            weights = weights[columns] / weights[columns].sum()
-        # Of a group without a quota none is chosen: any row will do.
-        wanted = settings.method if groups.quotas[place] else None
-        found.append((columns, sent, replace(target, weights=weights, weights_origin=None), wanted))
-    return found
+    free = values[free_rows(shard, excluded)]
+    return {**dict.fromkeys(values.tolist(), 0), **Counter(free.tolist())}
 
 
 def _picked(
     costs: FeatureCosts,
     free: NDArray[np.intp],
     settings: Settings,
-    columns: Any,
-    sent: int,
     target: Target,
-    method: Method | None,
+    place: int,
 ) -> NDArray[np.intp]:
-    """Rows that a shard sends: all of those that may be chosen, where they are few enough."""
-    if len(free) <= sent or method is None:
-        return free[:sent]
-    if settings.groups is not None:
-        costs = costs.restrict(free, columns)
-    candidates = free if settings.groups is None else np.arange(len(free), dtype=np.intp)
-    problem = problem_of(costs, sent, candidates, settings, target)
+    """The rows of a group that a shard sends: all that may be chosen, where they are few enough."""
+    groups = settings.groups
+    sent = settings.per_part if groups is None else groups.sent[place]
+    if len(free) <= sent or (groups is not None and groups.quotas[place] == 0):
+        return free[:sent]  # of a group without a quota none is chosen: any row will do
+    if groups is None:
+        problem = problem_of(costs, sent, free, settings, target)
+    else:
+        assert target.groups is not None
+        columns = np.flatnonzero(groups.places(target.groups) == place)
+        weights = None if target.weights is None else target.weights[columns]
+        weights = None if weights is None else weights / weights.sum()
+        aim = replace(target, weights=weights, weights_origin=None)
+        every = np.arange(len(free), dtype=np.intp)
+        problem = problem_of(costs.restrict(free, columns), sent, every, settings, aim)
     try:
-        rows = method.pick(problem, Progress(shown=False)).rows
+        rows = settings.method.pick(problem, Progress(shown=False)).rows
     except TooFewApartError:
         rows = _apart(problem)  # fewer rows than asked for are that far apart: all of those
-    return rows if settings.groups is None else free[rows]
+    return rows if groups is None else free[rows]
 
 
 def _apart(problem: Problem) -> NDArray[np.intp]:
