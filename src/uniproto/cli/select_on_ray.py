@@ -17,7 +17,7 @@ from uniproto.cli.option_values import (
 )
 from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import places_of
-from uniproto.data.tables import InputData, sample_record
+from uniproto.data.tables import InputData
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
 from uniproto.problem.values import Columns, Groups
@@ -172,7 +172,7 @@ def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:
     columns = request.target_options.columns
     target = _identity(laid.shards, laid.digests, (laid.count, width), columns)
     if laid.sampled is not None:
-        target["sample"] = sample_record(laid.count, request.target_options.seed)
+        target["sample"] = {"rows": laid.count, "seed": request.target_options.seed}
     return {"source": source, "target": target}
 
 

@@ -87,7 +87,7 @@ class InputData:
             "shape": list(self.features.shape),
             "columns": list(self.feature_columns),
             **({} if self.embedded is None else {"embedding": self._embedding()}),
-            **({} if self.seed is None else {"sample": sample_record(self.count, self.seed)}),
+            **({} if self.seed is None else {"sample": {"rows": self.count, "seed": self.seed}}),
         }
 
     def _embedding(self) -> dict[str, Any]:
@@ -128,11 +128,6 @@ def _no_table(parameter: str, path: Path) -> InvalidInputError:
         f"{quoted(parameter)} needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
         "bare array. Leave the option out."
     )
-
-
-def sample_record(rows: int, seed: int) -> dict[str, int]:
-    """What a manifest says about a sample."""
-    return {"rows": rows, "seed": seed}
 
 
 def read_input(

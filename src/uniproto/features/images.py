@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.tables import file_digest
-from uniproto.errors import InputFileError, InvalidInputError, MissingExtraError
+from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.embedded import (
     Embedded,
     Model,
@@ -149,8 +149,7 @@ def _kind_and_place(name: str, *, download: bool) -> tuple[Any, Any]:
     if "architecture" in config and "model_type" not in config:
         _require_timm(name)
         return TimmFolder, home
-    if find_spec("transformers") is None:
-        raise MissingExtraError(_PURPOSE, "images")
+    require_model(name, ("transformers",), _PURPOSE, "images")
     return TransformersImageModel, home
 
 

@@ -121,14 +121,20 @@ def decoded(content: Any) -> Image:
         return Image.fromarray(content)
     if not isinstance(content, bytes):
         return content  # a PIL image, made upright before
+    with _decoding(), open_picture(content) as image:
+        return upright(image)
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """What a decoder makes of a damaged file can be anything: here it becomes a reason."""
     try:
-        with open_picture(content) as image:
-            return upright(image)
+        yield
     except UnreadableError:
         raise
     except MemoryError:
         raise UnreadableError("too large to decode") from None
-    except Exception as error:  # what a decoder makes of a damaged file can be anything
+    except Exception as error:
         raise UnreadableError(f"damaged ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
@@ -138,7 +144,7 @@ def upright(image: Any) -> Image:
 
     if 0 in image.size:
         raise UnreadableError("a picture without pixels")
-    try:
+    with _decoding():
         image.load()
         image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I"):  # 16 bits a pixel
@@ -150,12 +156,6 @@ def upright(image: Any) -> Image:
             paper = Image.new("RGBA", shown.size, (255, 255, 255, 255))
             image = Image.alpha_composite(paper, shown)
         return image.convert("RGB")
-    except UnreadableError:
-        raise
-    except Image.DecompressionBombError:
-        raise
-    except Exception as error:
-        raise UnreadableError(f"damaged ({first_line(error)[:_LONGEST_REASON]})") from None
 
 
 def require_pillow(purpose: str) -> None:
