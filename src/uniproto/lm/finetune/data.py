@@ -105,30 +105,32 @@ def prepare_examples(
             "tokens."
         )
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
-    added = [] if settings.mix is None else read_files(settings, [settings.mix], beside=True)
-    tokens, too_long = tokenise([*rows, *added], *options)
-    mixed = {id(row) for row in added}
-    own = [place for place, row in enumerate(tokens.rows) if id(row) not in mixed]
-    others = [place for place, row in enumerate(tokens.rows) if id(row) in mixed]
-    validation = None
+    trained, too_long = tokenise(rows, *options)
+
+    def beside(name: str) -> TokenisedRows:
+        nonlocal too_long
+        tokens, more = tokenise(read_files(settings, [name], beside=True), *options)
+        too_long += more
+        return tokens
+
     if settings.validation_data is not None:
-        held_rows = read_files(settings, [settings.validation_data], beside=True)
-        validation, also_too_long = tokenise(held_rows, *options)
-        too_long += also_too_long
+        validation: TokenisedRows | None = beside(settings.validation_data)
     else:
-        its_own = tokens.part(own)
         train, held = split_places(
-            [row.source for row in its_own.rows],
+            [row.source for row in trained.rows],
             settings.validation,
             settings.validation_least,
             settings.seed,
-            [letters_of(_question(row.example)) for row in its_own.rows],
+            [letters_of(_question(row.example)) for row in trained.rows],
         )
-        validation = its_own.part(held) if held else None
-        own = [own[place] for place in train]
-    if others:  # half of what is trained on
-        others *= max(1, round(len(own) / len(others)))
-    trained = tokens.part([*own, *others])
+        validation = trained.part(held) if held else None
+        trained = trained.part(train)
+    if settings.mix is not None:  # half of what is trained on
+        mixed = beside(settings.mix)
+        times = max(1, round(len(trained) / len(mixed)))
+        trained = TokenisedRows(
+            [*trained.rows, *[*mixed.rows] * times], [*trained.tokens, *[*mixed.tokens] * times]
+        )
     if len(trained) < settings.pool:
         raise InvalidInputError(
             f"--pool {settings.pool} must not exceed the {len(trained)} training examples. Lower "

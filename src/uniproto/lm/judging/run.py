@@ -160,31 +160,21 @@ def _ask_all(
 @contextmanager
 def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Journal]:
     """Lock the folder, and read what an evaluation of the same settings has answered."""
-    wanted = json.loads(json.dumps(settings))
+    wanted, path = json.loads(json.dumps(settings)), folder / SETTINGS
     with locked(folder, "an evaluation"):
-        earlier = _read_settings(folder)
-        if earlier is None:  # first of all: from now on the folder is ours
+        if not path.exists():  # first of all: from now on the folder is ours
             with writing(folder):
-                write_json(folder / SETTINGS, wanted)
+                write_json(path, wanted)
+        earlier = read_record(path)
+        if _OUR_MARK not in earlier:
+            raise InputFileError(f"{path} is of another program. Choose another folder with --out.")
         with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
             if journal.entries:
-                require_same(earlier or {}, wanted, folder, "answers of the same evaluation")
+                require_same(earlier, wanted, folder, "answers of the same evaluation")
             else:
                 with writing(folder):
-                    write_json(folder / SETTINGS, wanted)
+                    write_json(path, wanted)
             yield journal
-
-
-def _read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings of the evaluation in a folder, None where there is none."""
-    if not (folder / SETTINGS).exists():
-        return None
-    settings = read_record(folder / SETTINGS)
-    if _OUR_MARK not in settings:
-        raise InputFileError(
-            f"{folder / SETTINGS} is of another program. Choose another folder with --out."
-        )
-    return settings
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.data.tables import file_digest
 from uniproto.errors import InvalidInputError, OutputError, UniprotoError
 from uniproto.lm.pretraining.corpus import corpus_files, corpus_identity, read_documents
 from uniproto.lm.pretraining.pretrain_settings import Preparation
@@ -62,21 +63,22 @@ def prepare_tokens(
     writes the rest anew.
     """
     folder = Path(folder)
-    if preparation.data is None:
-        tokens = load_tokens(folder)
-        _require_same(tokens, preparation)
-        return tokens
-    with writing(folder, "tokens"), exclusive_folder(folder):
-        made = (folder / HEADER).exists()
-        if made and replace and _differences(load_tokens(folder), preparation):
-            write_json(folder / _BEGUN, {})  # the other files are still ours
-            (folder / HEADER).unlink()
-            made = False
-        if not made:
-            _require_own_files(folder)
-            _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
+    if preparation.data is not None:
+        with writing(folder, "tokens"), exclusive_folder(folder):
+            made = (folder / HEADER).exists()
+            if made and replace and _differences(load_tokens(folder), preparation):
+                write_json(folder / _BEGUN, {})  # the other files are still ours
+                (folder / HEADER).unlink()
+                made = False
+            if not made:
+                _require_own_files(folder)
+                _prepare(folder, preparation.with_defaults(), seed, Progress(shown))
     tokens = load_tokens(folder)
-    _require_same(tokens, preparation)
+    if different := _differences(tokens, preparation):
+        raise InvalidInputError(
+            f"{folder}: the folder holds tokens made otherwise ({different}). Choose another with "
+            "--tokens, or delete this one."
+        )
     return tokens
 
 
@@ -142,9 +144,6 @@ class _Corpus:
             held_out(self.share, self.seed, self.few), texts, strict=False
         )  # the first has no end
 
-    def training_texts(self, advance: Callable[[int], None]) -> Iterator[str]:
-        return (text for held, text in self.documents(advance) if not held)
-
 
 def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) -> None:
     share = options.validation
@@ -152,14 +151,7 @@ def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) 
     if not 0 < share <= 0.5:
         raise InvalidInputError("--validation must be above 0 and at most 0.5; pass 0.05 for 5 %.")
     corpus = _Corpus(corpus_files(str(options.data)), str(options.column), share, seed)
-    made_from = {
-        "corpus": corpus_identity(corpus.files),
-        "column": options.column,
-        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
-        "vocab_size": options.vocab_size,
-        "validation": share,
-        "seed": seed,
-    }
+    made_from = {**_made_from(options), "seed": seed}
     vocabulary = _vocabulary(folder, options, made_from, corpus, progress)
     dtype = np.dtype(np.uint16 if vocabulary.size <= 2**16 else np.uint32)
     header = {
@@ -206,13 +198,8 @@ def _vocabulary(
     corpus: _Corpus,
     progress: Progress,
 ) -> Vocabulary:
-    """The given tokenizer; or one that was learned here before; or a new one."""
+    """One that was learned or copied here before; or the given tokenizer; or a new one."""
     begun = folder / _BEGUN
-    if options.tokenizer is not None:
-        vocabulary = load_vocabulary(options.tokenizer)
-        write_json(begun, made_from)
-        save_vocabulary(vocabulary, folder)
-        return vocabulary
     if (
         begun.exists()
         and (folder / TOKENIZER).exists()
@@ -221,41 +208,39 @@ def _vocabulary(
         return load_vocabulary(folder)
     (folder / TOKENIZER).unlink(missing_ok=True)
     write_json(begun, made_from)
-    with progress.stage("tokenizer", corpus.size) as advance:
-        callbacks = iter([lambda count: None, advance])  # the first pass is too short for a bar
-        vocabulary = learn_vocabulary(
-            lambda: corpus.training_texts(next(callbacks)), int(options.vocab_size or 0)
-        )
+    if options.tokenizer is not None:
+        vocabulary = load_vocabulary(options.tokenizer)
+    else:
+        with progress.stage("tokenizer", corpus.size) as advance:
+            callbacks = iter([lambda count: None, advance])  # the first pass is too short for a bar
+
+            def texts() -> Iterator[str]:
+                documents = corpus.documents(next(callbacks))
+                return (text for held, text in documents if not held)
+
+            vocabulary = learn_vocabulary(texts, int(options.vocab_size or 0))
     save_vocabulary(vocabulary, folder)
     return vocabulary
 
 
 def _differences(tokens: TokenFiles, options: Preparation) -> str:
     """The settings in which a folder of tokens differs from those of these options that are set."""
-    asked = {
-        "column": options.column,
-        "tokenizer": None if options.tokenizer is None else _tokenizer_identity(options.tokenizer),
-        "vocab_size": options.vocab_size,
-        "validation": options.validation,
-        "corpus": None if options.data is None else corpus_identity(corpus_files(options.data)),
-    }
-    wanted = {name: value for name, value in asked.items() if value is not None}
+    wanted = {name: value for name, value in _made_from(options).items() if value is not None}
     return differences({name: tokens.header[name] for name in wanted}, wanted)
 
 
-def _require_same(tokens: TokenFiles, options: Preparation) -> None:
-    if different := _differences(tokens, options):
-        raise InvalidInputError(
-            f"{tokens.folder}: the folder holds tokens made otherwise ({different}). Choose "
-            "another with --tokens, or delete this one."
-        )
-
-
-def _tokenizer_identity(place: str) -> str:
-    from uniproto.data.tables import file_digest
-
-    path = Path(place)
-    return file_digest(path / TOKENIZER if path.is_dir() else path)
+def _made_from(options: Preparation) -> dict[str, Any]:
+    """What tokens are made from, as their header says it."""
+    tokenizer = None if options.tokenizer is None else Path(options.tokenizer)
+    if tokenizer is not None and tokenizer.is_dir():
+        tokenizer /= TOKENIZER
+    return {
+        "corpus": None if options.data is None else corpus_identity(corpus_files(options.data)),
+        "column": options.column,
+        "tokenizer": None if tokenizer is None else file_digest(tokenizer),
+        "vocab_size": options.vocab_size,
+        "validation": options.validation,
+    }
 
 
 def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bool, str]]]:

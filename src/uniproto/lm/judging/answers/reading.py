@@ -118,16 +118,11 @@ def read_answer(
     if text.lstrip().startswith("[[") and "," not in text:
         text = _NUMPY_GAP.sub(", ", text)
     dollars = "\\$" in text or text.replace("\\$", "").count("$") % 2 == 1
-    reader = _Reader(brackets_are_lists, letter_units, dollars)
-    return reader.read(tokens_of(_PYTHON_CALL.sub("(", text)), _spaced_numbers(text))
-
-
-def _spaced_numbers(text: str) -> tuple[Answer, ...]:
-    """The items of "7 1 -1" and "[7 1 -1]"; "7 - 1" is a difference."""
     bare = text.strip(" \n.").removeprefix("[").removesuffix("]").strip()
-    if not _SPACED_NUMBERS.fullmatch(bare) or len(bare.split()) > MAX_ITEMS:
-        return ()
-    return tuple(_Reader(False, False, False).read(tokens_of(item)) for item in bare.split())
+    if _SPACED_NUMBERS.fullmatch(bare) and len(bare.split()) <= MAX_ITEMS:
+        return Row(tuple(map(read_answer, bare.split())))  # "7 1 -1"; "7 - 1" is a difference
+    reader = _Reader(brackets_are_lists, letter_units, dollars)
+    return reader.listing(_trimmed(tokens_of(_PYTHON_CALL.sub("(", text))), 0)
 
 
 @dataclass(frozen=True)
@@ -135,11 +130,6 @@ class _Reader:
     brackets_are_lists: bool
     letter_units: bool
     dollars: bool
-
-    def read(self, tokens: Sequence[Token], spaced: tuple[Answer, ...] = ()) -> Answer:
-        if spaced:
-            return Row(spaced)
-        return self.listing(_trimmed(tokens), 0)
 
     def listing(self, tokens: Sequence[Token], nesting: int) -> Answer:
         if nesting > MAX_NESTING:
