@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.flat_batches import as_rows, end_to_end, spans
 from uniproto.lm.features.layers import language_model, unwrapped
-from uniproto.lm.features.losses import batch_size, chosen_rows, used_lengths
+from uniproto.lm.features.losses import batch_size, chosen_rows, trimmed_rows, used_lengths
 
 SOURCES, ROWS, DRAWN = "uniproto_sources", "uniproto_rows", "uniproto_drawn"
 _LENGTHS = "seq_lengths"  # the column that TRL's packing adds: of the examples in a row
@@ -192,24 +192,11 @@ def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
     """The same batch in parts of at most so many examples of like length, with less padding."""
     parts = spans(inputs)
     if parts is not None:
-        groups = [range(first, first + most) for first in range(0, len(parts), most)]
-        return [
-            end_to_end(inputs, parts, [row for row in group if row < len(parts)])
-            for group in groups
-        ]
-    shape = inputs["input_ids"].shape
-    lengths = used_lengths(inputs, inputs["labels"]).cpu().numpy()
-    order = np.argsort(lengths, kind="stable")
-    found = []
-    for first in range(0, len(order), most):
-        rows = order[first : first + most]
-        part = chosen_rows(inputs, len(order), rows)
-        padded = (len(rows), *shape[1:])
-        for key, value in part.items():
-            if isinstance(value, torch.Tensor) and tuple(value.shape) == padded:
-                part[key] = value[:, : lengths[rows].max()]
-        found.append(part)
-    return found
+        groups = torch.arange(len(parts)).split(most)
+        return [end_to_end(inputs, parts, group.tolist()) for group in groups]
+    lengths = used_lengths(inputs, inputs["labels"])
+    groups = lengths.argsort(stable=True).split(most)
+    return [trimmed_rows(inputs, group, lengths) for group in groups]
 
 
 def columns_of(dataset: Any) -> list[str] | None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -84,12 +83,17 @@ def micro_batches(
     micro-batch is some rows of everything, in their order.
     """
     if loss_fn is not None:
-        yield from _row_pieces(model, batch, size)
+        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        moved = {
+            key: value.to(device) if isinstance(value, Tensor) else value
+            for key, value in batch.items()
+        }
+        examples = batch_size(batch)
+        size = examples if size is None else require_int("score_batch_size", size)
+        for rows in torch.arange(examples).split(size):
+            yield chosen_rows(moved, examples, rows), None, rows
         return
-    check_batch(model, batch)
-    inputs, labels = _inputs(model, batch)
-    lengths = used_lengths(inputs, labels)
-    _require_known_loss(model, inputs, labels, lengths)
+    inputs, labels, lengths = _known_inputs(model, batch)
     examples = len(labels)
     if size is None:
         wasteful = lengths.float().mean() < _FULL_ENOUGH * labels.shape[1]
@@ -98,34 +102,26 @@ def micro_batches(
     order = torch.arange(examples, device=labels.device)
     if size < examples:
         order = lengths.argsort(stable=True)
-    for first in range(0, examples, size):
-        rows = order[first : first + size]
-        longest = int(lengths[rows].max())
-        piece = {key: _cut(value, rows, labels.shape, longest) for key, value in inputs.items()}
-        yield piece, labels[rows, :longest], rows
+    for rows in order.split(size):
+        yield trimmed_rows(inputs, rows, lengths), labels[rows, : int(lengths[rows].max())], rows
 
 
-def _row_pieces(
-    model: nn.Module, batch: Mapping[str, Any], size: int | None
-) -> Iterator[tuple[dict[str, Any], None, Tensor]]:
-    examples = batch_size(batch)
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
-    moved = {
-        key: value.to(device) if isinstance(value, Tensor) else value
-        for key, value in batch.items()
+def trimmed_rows(inputs: Mapping[str, Any], rows: Tensor, lengths: Tensor) -> dict[str, Any]:
+    """The same batch with these examples only, without padding that none of them needs."""
+    padded, longest = (len(rows), inputs["input_ids"].shape[1]), int(lengths[rows].max())
+    return {
+        key: value[:, :longest] if isinstance(value, Tensor) and value.shape == padded else value
+        for key, value in chosen_rows(inputs, len(lengths), rows).items()
     }
-    size = examples if size is None else require_int("score_batch_size", size)
-    for first in range(0, examples, size):
-        rows = np.arange(first, min(first + size, examples))
-        yield chosen_rows(moved, examples, rows), None, torch.from_numpy(rows)
 
 
-def chosen_rows(inputs: Mapping[str, Any], size: int, rows: NDArray[np.int64]) -> dict[str, Any]:
+def chosen_rows(inputs: Mapping[str, Any], size: int, rows: Any) -> dict[str, Any]:
     """The same batch with these examples only, in this order."""
+    rows = torch.as_tensor(rows)
     chosen: dict[str, Any] = {}
     for key, value in inputs.items():
         if isinstance(value, Tensor) and value.ndim and len(value) == size:
-            chosen[key] = value[torch.from_numpy(rows).to(value.device)]
+            chosen[key] = value[rows.to(value.device)]
         elif isinstance(value, list | tuple) and len(value) == size:
             chosen[key] = [value[row] for row in rows.tolist()]
         else:
@@ -210,13 +206,6 @@ def used_lengths(inputs: Mapping[str, Any], labels: Tensor) -> Tensor:
     return ((used | (mask != 0)) * columns).amax(dim=1).clamp(min=2)
 
 
-def _cut(value: Any, rows: Tensor, shape: torch.Size, longest: int) -> Any:
-    """Of what the model takes: the part of these examples, without the padding behind them."""
-    if not isinstance(value, Tensor) or value.ndim == 0 or len(value) != shape[0]:
-        return value
-    return value[rows, :longest] if value.shape == shape else value[rows]
-
-
 def require_language_model(model: nn.Module) -> None:
     """Refuse a model whose examples' losses are not known: it predicts no tokens, or from others.
 
@@ -238,8 +227,15 @@ def _output_head(core: Any) -> Any:
     return core.get_output_embeddings() if hasattr(core, "get_output_embeddings") else None
 
 
-def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
-    """Raise unless this is a causal language model and a batch with labels."""
+def require_causal_loss(model: nn.Module, batch: Mapping[str, Any]) -> None:
+    """Refuse a model whose own loss of an example is not that of a causal language model."""
+    _known_inputs(model, batch)
+
+
+def _known_inputs(
+    model: nn.Module, batch: Mapping[str, Any]
+) -> tuple[dict[str, Any], Tensor, Tensor]:
+    """What a causal language model, whose loss is ours, takes; the labels; and used lengths."""
     require_language_model(model)
     ids, labels = batch["input_ids"], batch["labels"]
     if ids.ndim != 2 or not ids.numel() or ids.shape != labels.shape:
@@ -247,13 +243,10 @@ def check_batch(model: nn.Module, batch: Mapping[str, Any]) -> None:
             "batch must have input_ids and labels of one shape (examples, tokens), not "
             f"{tuple(ids.shape)} and {tuple(labels.shape)}."
         )
-
-
-def require_causal_loss(model: nn.Module, batch: Mapping[str, Any]) -> None:
-    """Refuse a model whose own loss of an example is not that of a causal language model."""
-    check_batch(model, batch)
     inputs, labels = _inputs(model, batch)
-    _require_known_loss(model, inputs, labels, used_lengths(inputs, labels))
+    lengths = used_lengths(inputs, labels)
+    _require_known_loss(model, inputs, labels, lengths)
+    return inputs, labels, lengths
 
 
 def _require_known_loss(
@@ -270,9 +263,7 @@ def _require_known_loss(
         return
     # The shortest with an answer: the logits of all its tokens are computed.
     row = lengths.masked_fill(~answered, int(lengths.max()) + 1).argmin()[None]
-    longest = int(lengths[row])
-    piece = {key: _cut(value, row, labels.shape, longest) for key, value in inputs.items()}
-    own_labels = labels[row, :longest]
+    piece, own_labels = trimmed_rows(inputs, row, lengths), labels[row, : int(lengths[row])]
     with torch.no_grad():
         hidden, head = before_the_head(model, piece)
         ours = float(answer_losses(hidden, own_labels, head, differentiate=False)[0])

@@ -15,7 +15,7 @@ from uniproto.features.models import loading
 from uniproto.lm.batches.trainer import SelectionTrainer
 from uniproto.lm.features.losses import NO_LABEL, example_losses
 from uniproto.runs.journal import MetricsFile
-from uniproto.runtime.progress import Progress
+from uniproto.runtime.progress import Advance
 
 OVERALL = "(all sources)"
 _FIRST_SAVED = 8  # step; then 16, 32, …
@@ -140,9 +140,19 @@ class StepMetrics(TrainerCallback):
         self.began = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if not logs or "loss" not in logs:
+        if not logs or not {"loss", "eval_loss"} & logs.keys():
             return
         row = self._at(state.global_step)
+        if "eval_loss" in logs:
+            row["val_loss"] = logs["eval_loss"]
+            row["val_loss_mean_of_sources"] = logs["eval_mean_of_sources"]
+            row["val_loss_by_source"] = {
+                name.partition("/")[2]: value
+                for name, value in logs.items()
+                if name.startswith("eval_loss/")
+            }
+            row["seconds"] = self.seconds
+            return
         row |= {
             "train_loss": logs["loss"],
             "learning_rate": logs.get("learning_rate"),
@@ -156,25 +166,6 @@ class StepMetrics(TrainerCallback):
             elif kind == "selected":
                 row.setdefault("selected", {})[rest] = value
 
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
-    ) -> None:
-        row = self._at(state.global_step)
-        row["val_loss"] = metrics["eval_loss"]
-        row["val_loss_mean_of_sources"] = metrics["eval_mean_of_sources"]
-        row["val_loss_by_source"] = {
-            name.partition("/")[2]: value
-            for name, value in metrics.items()
-            if name.startswith("eval_loss/")
-        }
-        row["seconds"] = self.seconds
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.flush()
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.flush()
-
     def _at(self, step: int) -> dict[str, Any]:
         if self.row is None or self.row["step"] != step:
             self.flush()
@@ -186,7 +177,7 @@ class StepMetrics(TrainerCallback):
             }
         return self.row
 
-    def flush(self) -> None:
+    def flush(self, *_: Any, **__: Any) -> None:
         """Write the row of a step that is over."""
         if self.row is None:
             return
@@ -194,22 +185,17 @@ class StepMetrics(TrainerCallback):
         if self.file is not None:
             self.file.add(row)
 
+    on_step_begin = on_train_end = flush
+
 
 class ShownProgress(TrainerCallback):
-    """A bar with the time left, where a person is watching."""
+    """Moves a bar with the time left."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.stage = self.progress.stage("steps", state.max_steps - state.global_step)
-        self.advance = self.stage.__enter__()
+    def __init__(self, advance: Advance) -> None:
+        self.advance = advance
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.advance(1)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.stage.__exit__(None, None, None)
 
 
 # --- curves -----------------------------------------------------------------------------------

@@ -145,16 +145,17 @@ def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: P
     for callback in (transformers.PrinterCallback, transformers.ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(metrics)
-    shown = False if settings.quiet or args.process_index else None
-    trainer.add_callback(ShownProgress(Progress(shown)))
     trainer.add_callback(ValidateLastStep())
     trainer.before_saving = metrics.flush
-    if done < args.max_steps:
-        if checkpoint is not None:
-            require_complete(checkpoint, args.process_index, args.world_size)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    else:  # killed after the last step: nothing is left but to write the results
+    if done >= args.max_steps:  # killed after the last: nothing is left but to write the results
         trainer._load_from_checkpoint(str(checkpoint))
+        return
+    if checkpoint is not None:
+        require_complete(checkpoint, args.process_index, args.world_size)
+    progress = Progress(False if settings.quiet or args.process_index else None)
+    with progress.stage("steps", args.max_steps - done) as advance:
+        trainer.add_callback(ShownProgress(advance))
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
 
 def training_arguments(settings: FinetuneSettings) -> Any:
