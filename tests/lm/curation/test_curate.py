@@ -374,7 +374,7 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
 
     pq.write_table(pa.Table.from_pylist(chosen()), "chosen.parquet")
     for path in (Path("out", CHOSEN), "chosen.parquet"):
-        assert [row.prompt for row in read_rows(path, source="source")] == prompts
+        assert [row.example[0] for row in read_rows(path, source="source")] == prompts
     assert "finetune" in line
     assert "--prompt" not in line
 

@@ -216,8 +216,8 @@ def test_a_model_tuned_on_chats_is_asked_in_its_chat_template(
     )
     prompt = "#<user>1+1?</user><assistant>"
     assert found.items[0]["prompt"] == prompt
-    turns = (("user", "1+1?"), ("assistant", "2"))
-    trained_on, _, _ = encoded_chat(tokenizer, turns)
+    messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    trained_on, _, _ = encoded_chat(tokenizer, messages)
     assert load(run)._prompt_tokens([prompt]) == [trained_on]
 
 

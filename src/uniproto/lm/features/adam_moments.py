@@ -51,7 +51,7 @@ def with_moments(
         size = part.of(part.parameter).numel()
         gradients = features[:, first : first + size]
         first += size
-        group, state = _group(inner, part), _adam_state(inner, part)
+        group, state = _trained(inner, part)
         step = 0.0 if state is None else float(state["step"])
         zeros = torch.zeros_like(gradients[0])
         before = zeros if state is None else part.of(state["exp_avg"])
@@ -114,7 +114,7 @@ def _inner(optimizer: Any) -> Any:
 
 
 def _divisor(optimizer: Any, part: ParameterPart, after: int) -> Tensor | None:
-    group, state = _group(optimizer, part), _adam_state(optimizer, part)
+    group, state = _trained(optimizer, part)
     if state is None or float(state["step"]) < after:
         return None
     correction = 1.0 - group["betas"][1] ** float(state["step"])
@@ -123,48 +123,36 @@ def _divisor(optimizer: Any, part: ParameterPart, after: int) -> Tensor | None:
     return torch.where(second > 0, divisor, torch.ones_like(divisor))
 
 
-def _group(optimizer: Any, part: ParameterPart) -> Any:
-    """The options with which an optimizer trains a parameter."""
+def _trained(optimizer: Any, part: ParameterPart) -> tuple[Any, Any]:
+    """The options with which an optimizer trains a parameter, and Adam's moments of it.
+
+    No moments before the first step.
+    """
     parameter = part.parameter
-    group = next(
-        (
-            group
-            for group in optimizer.param_groups
-            if any(each is parameter for each in group["params"])
-        ),
-        None,
+    holding = (
+        group
+        for group in optimizer.param_groups
+        if any(each is parameter for each in group["params"])
     )
+    group, state = next(holding, None), optimizer.state.get(parameter) or None
     if group is None:
         raise InvalidInputError(
             f"normalise: {type(optimizer).__name__} does not hold the parameters whose gradients "
             "are taken. Build it from the model's trainable parameters, or name a layer that it "
             f"trains (layer='…'). {_OR_NOT}"
         )
-    if "betas" not in group or "eps" not in group:
-        raise _not_adam(optimizer)
-    return group
-
-
-def _adam_state(optimizer: Any, part: ParameterPart) -> Any:
-    """Adam's moments of a parameter; None before the first step."""
-    parameter = part.parameter
-    state = optimizer.state.get(parameter, {})
-    if not state:
-        return None
-    moment = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
-    if not isinstance(moment, Tensor) or moment.shape != parameter.shape or "step" not in state:
-        raise _not_adam(optimizer)
-    if not moment.is_floating_point():
-        raise _not_adam(optimizer)
-    return state
-
-
-def _not_adam(optimizer: Any) -> InvalidInputError:
-    name = f"{type(optimizer).__module__.partition('.')[0]}.{type(optimizer).__name__}"
-    return InvalidInputError(
-        f"normalise: {name} keeps no second moment for every coordinate (exp_avg_sq). Use "
-        f"torch.optim.AdamW. {_OR_NOT}"
-    )
+    is_adam = "betas" in group and "eps" in group
+    if state is not None:
+        moment = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
+        whole = isinstance(moment, Tensor) and moment.shape == parameter.shape
+        is_adam &= whole and moment.is_floating_point() and "step" in state
+    if not is_adam:
+        name = f"{type(optimizer).__module__.partition('.')[0]}.{type(optimizer).__name__}"
+        raise InvalidInputError(
+            f"normalise: {name} keeps no second moment for every coordinate (exp_avg_sq). Use "
+            f"torch.optim.AdamW. {_OR_NOT}"
+        )
+    return group, state
 
 
 # --- gradients as steps of Adam -------------------------------------------------------------------

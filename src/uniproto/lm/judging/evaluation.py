@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -32,22 +32,24 @@ from uniproto.runs.folder import writing
 from uniproto.runs.records import versions, without_infinity
 
 
-@dataclass(frozen=True)
-class Score:
-    """A share between 0 and 1 with its standard error (None where it has no simple one)."""
-
-    value: float
-    error: float | None = None
-
-
-def accuracy(right: Sequence[bool]) -> Score:
-    """The share that is right; its standard error is sqrt(p (1 − p) / n).
+def accuracy(right: Sequence[bool]) -> dict[str, float]:
+    """The share that is right, and its standard error, sqrt(p (1 − p) / n).
 
     >>> accuracy([True, True, True, False])
-    Score(value=0.75, error=0.21650635094610965)
+    {'accuracy': 0.75, 'error': 0.21650635094610965}
     """
     share = sum(right) / len(right)
-    return Score(share, math.sqrt(share * (1 - share) / len(right)))
+    return {"accuracy": share, "error": math.sqrt(share * (1 - share) / len(right))}
+
+
+def mean(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The plain mean of several data sets' scores, each counting the same.
+
+    >>> mean([{"accuracy": 0.5, "error": 0.03}, {"accuracy": 0.7, "error": 0.04}])
+    {'accuracy': 0.6, 'error': 0.025}
+    """
+    value = math.fsum(each["accuracy"] for each in scores) / len(scores)
+    return {"accuracy": value, "error": math.hypot(*(e["error"] for e in scores)) / len(scores)}
 
 
 def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
@@ -56,35 +58,9 @@ def spread_text(score: Mapping[str, Any], width: int = 0) -> str:
     >>> spread_text({"error": 0.021}), spread_text({"error": 0.0, "low": 0.0, "high": 0.49})
     ('± 2.1', '(0.0–49.0)')
     """
-    if score["error"] is None:
-        return ""
     if score["error"] == 0 and "low" in score:
         return f"({100 * score['low']:.1f}–{100 * score['high']:.1f})"
     return f"± {100 * score['error']:{width}.1f}"
-
-
-def exact_match(right: Iterable[tuple[str, bool]]) -> Score:
-    """MultiRC per question: the share of groups in which every answer was judged rightly.
-
-    >>> exact_match([("q1", True), ("q1", False), ("q2", True)]).value
-    0.5
-    """
-    groups: dict[str, bool] = {}
-    for group, each in right:
-        groups[group] = groups.get(group, True) and each
-    return accuracy(list(groups.values()))
-
-
-def mean(scores: Sequence[Score]) -> Score:
-    """The plain mean of several data sets' scores, each counting the same.
-
-    >>> mean([Score(0.5, 0.03), Score(0.7, 0.04)])
-    Score(value=0.6, error=0.025)
-    """
-    errors = [each.error for each in scores if each.error is not None]
-    value = math.fsum(each.value for each in scores) / len(scores)
-    known = len(errors) == len(scores)
-    return Score(value, math.hypot(*errors) / len(scores) if known else None)
 
 
 SETTINGS, ITEMS = "evaluation.json", "items.jsonl"
@@ -126,8 +102,7 @@ class Evaluation:
         for name, parts in _AVERAGES.items():
             over = [each.name for each in BENCHMARKS.values() if each.part in parts]
             if all(each in found for each in over):
-                score = mean([Score(found[e]["accuracy"], found[e]["error"]) for e in over])
-                found[name] = {"accuracy": score.value, "error": score.error, "over": over}
+                found[name] = {**mean([found[each] for each in over]), "over": over}
         return found
 
     def columns(self) -> dict[str, list[str]]:
@@ -201,11 +176,9 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     from sklearn.metrics import f1_score
 
     right = [item["verdict"] == RIGHT for item in items]
-    score = accuracy(right)
     low, high = binomtest(sum(right), len(right)).proportion_ci(method="wilson")
     found: dict[str, Any] = {
-        "accuracy": score.value,
-        "error": score.error,
+        **accuracy(right),
         "low": low,
         "high": high,
         "questions": len(items),
@@ -222,8 +195,10 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         classes = ["yes"] if name == "multirc" else None
         found["f1"] = f1_score(gold, said, labels=classes, average="macro", zero_division=0.0)
     if name == "multirc":
-        exact = exact_match((item["group"], ok) for item, ok in zip(items, right, strict=True))
-        found["exact_match"], found["exact_match_error"] = exact.value, exact.error
+        groups: dict[str, bool] = {}  # the questions: every answer of one must be judged rightly
+        for item, ok in zip(items, right, strict=True):
+            groups[item["group"]] = groups.get(item["group"], True) and ok
+        found["exact_match"], found["exact_match_error"] = accuracy(list(groups.values())).values()
     return found
 
 

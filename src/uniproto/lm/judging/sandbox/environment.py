@@ -26,6 +26,7 @@ class Layout(NamedTuple):
     links: list[tuple[str, str]]
     binds: list[str]
     masks: list[str]
+    packages: list[str]
     search: list[str]
 
 
@@ -40,9 +41,10 @@ def layout() -> Layout:
     packages, search = _packages()
     masks = [path for path in _package_folders() if os.path.isdir(path) and _below(path, folders)]
     shown = _without_nested([*folders, executable])
-    shown += [path for path in packages if not _below(path, shown) or _below(path, masks)]
-    links += [] if any(path.startswith("/tmp/") for path in shown) else [("/tmp", SCRATCH)]
-    return Layout(executable, list(dict.fromkeys(links)), shown, masks, search)
+    packages = [path for path in packages if not _below(path, shown) or _below(path, masks)]
+    in_tmp = any(path.startswith("/tmp/") for path in (*shown, *packages))
+    links += [] if in_tmp else [("/tmp", SCRATCH)]
+    return Layout(executable, list(dict.fromkeys(links)), shown, masks, packages, search)
 
 
 def _libraries() -> list[str]:

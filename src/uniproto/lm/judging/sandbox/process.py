@@ -121,6 +121,7 @@ def _run(code: str, timeout: float, method: str, program: str, scratch: str) -> 
             links=shown.links,
             binds=shown.binds,
             masks=shown.masks,
+            packages=shown.packages,
             rlimits=rlimits(timeout, contained=method != "trust"),
             cpu=cpu,
             parent=os.getpid(),

@@ -22,6 +22,7 @@ class Job:
     links: list[tuple[str, str]]  # (path, target): symbolic links of the new root
     binds: list[str]  # files and folders shown read-only, at their own paths
     masks: list[str]  # folders under a bind that are shown empty
+    packages: list[str]  # what is shown as binds are, perhaps on top of a mask
     rlimits: list[tuple[int, int]]  # (resource, value), soft and hard alike
     cpu: int | None  # the one processor it may use
     parent: int  # whose death ends everything

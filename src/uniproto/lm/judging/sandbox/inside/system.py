@@ -134,13 +134,11 @@ def build_root(job: Job, owner: int, group: int) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
     for path in (*job.binds, *_DEVICES):
-        if not path_is_masked(path, job.masks):
-            _show(path)
+        _show(path)
     for path in job.masks:
         mount("mask", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755")
-    for path in job.binds:
-        if path_is_masked(path, job.masks):
-            _show(path)
+    for path in job.packages:
+        _show(path)
     with open(job.program, "xb") as file:
         file.write(job.code)
     os.makedirs(job.scratch, exist_ok=True)
@@ -154,15 +152,6 @@ def build_root(job: Job, owner: int, group: int) -> None:
         if path != job.scratch:
             keep = 0 if path in _DEVICES else MS_NODEV
             mount("", path, "", flags | keep | MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
-
-
-def path_is_masked(path: str, masks: list[str]) -> bool:
-    """Whether it lies below a mask, so that it must be shown on top of it.
-
-    >>> path_is_masked("/usr/lib/site-packages/numpy", ["/usr/lib/site-packages"])
-    True
-    """
-    return any(path.startswith(f"{mask}/") for mask in masks)
 
 
 def _show(path: str) -> None:
