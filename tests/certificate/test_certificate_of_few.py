@@ -340,17 +340,17 @@ def test_thresholds_that_run_away_prove_nothing(torch_as_gpu: None) -> None:
 def test_a_sample_of_the_targets_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uniproto.certificate.ascent._LISTED_COSTS", 0)
     draw = np.random.default_rng(15)
-    points, weights = draw.normal(size=(600, 3)).astype(np.float32), draw.random(600)
+    points, weights = draw.normal(size=(400, 3)).astype(np.float32), draw.random(400)
     selection = uniproto.select(points, 5, metric="euclidean", target_weights=weights)
     problem = Problem(points, metric="euclidean", target_weights=weights).with_k(5)
     own = {"rows": selection.indices, "plan": selection.plan}
-    at_once = certify(problem, selection.cost, np.zeros(600), **own)
-    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 150)
-    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED_EACH", 30)
+    at_once = certify(problem, selection.cost, np.zeros(400), **own)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED", 100)
+    monkeypatch.setattr("uniproto.certificate.candidate_search._SAMPLED_EACH", 20)
     sample = sample_of(problem)
     assert sample is not None
-    assert sample.problem.n <= 150
-    found = certify(problem, selection.cost, np.zeros(600), **own)
+    assert sample.problem.n <= 100
+    found = certify(problem, selection.cost, np.zeros(400), **own)
     assert found.lower_bound >= 0.97 * at_once.lower_bound
     assert found.lower_bound <= most_proven(problem, found.prices)
     assert found.lower_bound <= selection.cost

@@ -181,13 +181,13 @@ def test_short_lists_with_rows_given_and_barred(length: int, stored_lengths: lis
 
 @pytest.mark.parametrize("plan", [{"plan": "resolve"}, {"gains": "exact"}], ids=str)
 def test_short_lists_of_other_plans(plan: dict[str, str]) -> None:
-    costs = np.random.default_rng(17).random((120, 90))
+    costs = np.random.default_rng(17).random((90, 60))
     selection = select_greedily(
         costs,
-        9,
+        7,
         metric="precomputed",
         method=Greedy(**plan),
-        compute=scarce(3, 120, float),
+        compute=scarce(3, 90, float),
     )
     assert_picks_of_oracle(selection, costs, **plan)
 

@@ -105,7 +105,7 @@ def test_rows_on_a_line(metric: str, given_rows: list[int]) -> None:
     for seed in range(5):
         rng = np.random.default_rng(seed)
         target = np.column_stack([rng.lognormal(0, 1.5, 23), np.full(23, 4.0)])
-        source = np.column_stack([rng.lognormal(0, 1.5, 11), np.full(11, 4.0)])
+        source = np.column_stack([rng.lognormal(0, 1.5, 8), np.full(8, 4.0)])
         weights = rng.random(23) * (rng.random(23) < 0.8)
         problem = Problem(
             source, target, include=given_rows, metric=metric, target_weights=weights

@@ -270,7 +270,7 @@ def test_few_steps_at_a_small_strength_leave_mass_above_capacity() -> None:
     costs, capacity = 1 - points @ points.T, np.full(128, 0.5)
     violations = [
         entropic_plan(costs[:63], capacity, 0.01, iterations).violation
-        for iterations in (20, 100, 1000, 10_000)
+        for iterations in (20, 100, 1000, 4000)
     ]
     assert violations == sorted(violations, reverse=True)
     assert violations[0] > 0.05

@@ -39,7 +39,7 @@ def test_programs_are_found(output: str, program: str | None) -> None:
 
 
 @settings(deadline=None)  # of a busy machine
-@given(st.text(max_size=300))
+@given(st.text(max_size=100))
 def test_nothing_a_model_writes_breaks_it(text: str) -> None:
     found = extract_program(text)
     assert found is None or compile(found, "program", "exec", dont_inherit=True, flags=0x400)

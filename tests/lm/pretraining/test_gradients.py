@@ -34,6 +34,7 @@ def scored():
     return hidden, params["head"], tokens[:, 1:], losses / LENGTH, gradients.reshape(ROWS, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [32, 1024])  # several groups of the vocabulary, or one
 def test_exact_comparisons_are_those_of_the_gradients(scored, columns, monkeypatch):
     monkeypatch.setattr(module, "_COLUMNS_AT_ONCE", columns)

@@ -32,6 +32,7 @@ def some_params(config=CONFIG, scale=8.0):
     return jax.tree.map(lambda values: values * scale if values.ndim > 1 else values, params)
 
 
+@pytest.mark.slow
 def test_logits_are_those_of_hugging_face_llama():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
