@@ -210,7 +210,7 @@ def test_sources_of_rows_one_packs_oneself(tmp_path, one_each):
     if one_each:
         assert (log["selected/a"], log["selected/b"]) == (2, 4)
     data[0]["source"] = data[1]["source"] = data[2]["source"] = ["a", "b"]
-    with pytest.raises(InvalidInputError, match="a packed row of 3 examples"):
+    with pytest.raises(InvalidInputError, match="'sources' must hold one label"):
         make(tmp_path, data[:3], selection={"mode": "source"}).train()
 
 

@@ -254,9 +254,9 @@ def test_a_trusted_program_that_forks_does_not_hold_us_up() -> None:
 # --- callers' mistakes, and the parts -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0, 1e6, float("nan"), float("inf")])
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
 def test_a_bad_timeout(timeout: float) -> None:
-    with pytest.raises(InvalidInputError, match="timeout must be above 0"):
+    with pytest.raises(InvalidInputError, match="'timeout' must be a positive"):
         run_program("print(1)", timeout)
 
 

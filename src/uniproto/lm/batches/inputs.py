@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.distances import L1_DISTANCE, SQUARES
 from uniproto.geometry.metrics import OF_FEATURES, Metric
+from uniproto.runtime.threads import blas_on_one_core
 
 _NEGLIGIBLE = 1e-5  # of the largest cost: a negative one this small is rounding
 _SMALL_PRODUCT = 2**28  # multiplications
@@ -255,16 +255,8 @@ def products_on_one_core(features: Any, metric: str) -> AbstractContextManager[A
     """
     computed = isinstance(features, np.ndarray) and metric not in MATRIX_METRICS
     if computed and len(features) * features.size <= _SMALL_PRODUCT:
-        return _matrix_libraries().limit(limits=1)
+        return blas_on_one_core()
     return nullcontext()
-
-
-@cache
-def _matrix_libraries() -> Any:
-    """The matrix libraries loaded: finding them takes milliseconds, so it is done once."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
 
 
 # --- features that a metric or a method cannot use -----------------------------------------------

@@ -156,7 +156,8 @@ def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.f
         if len(anchors):
             return features @ anchors.mean(axis=0, dtype=np.float64)
     raise InvalidInputError(
-        "validation_features must hold an anchor without NaN or infinity. Draw others."
+        "validation_features must hold an anchor without NaN or infinity. Draw others, or lower "
+        "the learning rate if training has diverged."
     )
 
 

@@ -80,11 +80,6 @@ class PoolCollator:
         """The source of each example in a row of the data: one for all of them, or one each."""
         label, count = row.get(self.source_column), _examples_in(row)
         if _LENGTHS in row and isinstance(label, list | tuple):
-            if len(label) != count:
-                raise InvalidInputError(
-                    f"source_column {self.source_column!r} holds {len(label)} labels for a packed "
-                    f"row of {count} examples. Write one for all of them, or one each."
-                )
             return [_plain(each) for each in label]
         return [_plain(label)] * count
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from uniproto.data.examples import as_example, as_text, usual_columns
 from uniproto.errors import InvalidInputError
@@ -85,20 +84,15 @@ def _with_anchors(
         inner = gradient_inner_products(
             model, pool.inputs, anchors, score_batch_size=config.score_batch_size or _AT_ONCE
         )
-        usable = torch.isfinite(inner.validation_losses)
-        across = _required(inner.validation[:, usable])
-        return {"features": Gram(inner.pool, across), "losses": inner.losses}
+        return {"features": Gram(inner.pool, inner.validation), "losses": inner.losses}
     found = gradient_features(model, pool.inputs, **options)
-    others = gradient_features(model, anchors, **options)
-    across = _required(others.features[others.usable].T)
-    if found.features.device.type != "cpu":
-        gram = Gram(found.features @ found.features.T, found.features @ across)
-        return {"features": gram, "losses": found.losses}
-    return {
-        "features": found.features,
-        "losses": found.losses,
-        "validation_features": across.T,
-    }
+    features, others = found.features, gradient_features(model, anchors, **options).features
+    if features.device.type != "cpu":
+        return {
+            "features": Gram(features @ features.T, features @ others.T),
+            "losses": found.losses,
+        }
+    return {"features": features, "losses": found.losses, "validation_features": others}
 
 
 def _compact(features: Any, metric: str) -> Any:
@@ -106,15 +100,6 @@ def _compact(features: Any, metric: str) -> Any:
     if features.device.type == "cpu":
         return features
     return Gram(features @ features.T) if metric in _BY_INNER_PRODUCTS else features.cpu()
-
-
-def _required(by_anchor: Any) -> Any:
-    if not by_anchor.shape[1]:
-        raise InvalidInputError(
-            "No anchor has a finite loss. Lower the learning rate if training has diverged, or "
-            "raise anchors."
-        )
-    return by_anchor
 
 
 def _has_lora(model: Any) -> bool:

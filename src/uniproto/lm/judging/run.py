@@ -15,14 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError, needing, require_int, require_name
+from uniproto.errors import (
+    NEVER,
+    InputFileError,
+    InvalidInputError,
+    needing,
+    require_int,
+    require_name,
+    require_seconds,
+)
 from uniproto.lm.features.language import CHAT, require_template
 from uniproto.lm.finetune.settings import TEMPLATE
 from uniproto.lm.judging import EvaluateSettings
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
 from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
-from uniproto.lm.judging.sandbox import containment, require_seconds, run_program
+from uniproto.lm.judging.sandbox import containment, run_program
 from uniproto.lm.judging.session import AnsweringModel, Session, stop_strings
 from uniproto.report.words import counted
 from uniproto.runs.atomic import write_json
@@ -62,7 +70,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     require_int("batch_size", asked.batch_size)
     require_int("max_new_tokens", asked.max_new_tokens)
     require_name("device", asked.device, ("auto", "cpu"))
-    require_seconds("program_seconds", asked.program_seconds)
+    require_seconds("program_seconds", asked.program_seconds, unlimited=NEVER)
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
     datasets = read_questions(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from uniproto.errors import InvalidInputError
+from uniproto.errors import NEVER, require_seconds
 from uniproto.lm.judging.sandbox.process import (
     ContainmentError,
     ProgramResult,
@@ -21,6 +21,7 @@ from uniproto.lm.judging.sandbox.process import (
     run_contained,
     run_trusted,
 )
+from uniproto.runtime.threads import available_cores
 
 __all__ = [
     "ContainmentError",
@@ -31,7 +32,6 @@ __all__ = [
     "run_programs",
 ]
 
-LONGEST = 24 * 60 * 60
 _METHODS = {
     "root": "namespaces set up as root, each program as a user of its own, system-call filter",
     "user": "user namespaces, system-call filter",
@@ -57,7 +57,7 @@ def run_program(code: str, timeout: float = 5.0, *, trust: bool = False) -> Prog
     >>> run_program("print(6 * 7)").output  # doctest: +SKIP
     '42\\n'
     """
-    require_seconds("timeout", timeout)
+    require_seconds("timeout", timeout, unlimited=NEVER)
     method, reasons = _offered()
     if method is not None:
         return run_contained(code, timeout, method)
@@ -74,7 +74,7 @@ def run_programs(
     >>> run_programs([])
     []
     """
-    pool = ThreadPoolExecutor(workers or _processors())  # threads: the work is done elsewhere
+    pool = ThreadPoolExecutor(workers or available_cores())  # threads: the work is done elsewhere
     try:
         futures = [pool.submit(run_program, code, timeout, trust=trust) for code in codes]
         return [future.result() for future in futures]
@@ -121,14 +121,3 @@ def _refusal(reasons: tuple[str, ...]) -> str:
         "root. If you trust the programs, --trust-generated-code (trust=True) runs them with a "
         "time limit, memory and file limits, and nothing else to stop them."
     )
-
-
-def require_seconds(parameter: str, seconds: float) -> None:
-    if not 0 < seconds <= LONGEST:
-        raise InvalidInputError(
-            f"{parameter} must be above 0 and at most {LONGEST} seconds, not {seconds!r}."
-        )
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
