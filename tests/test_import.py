@@ -9,6 +9,7 @@ import sys
 import pytest
 
 HEAVY = (
+    "altair",
     "torch",
     "jax",
     "ray",
@@ -39,13 +40,21 @@ def test_the_probe_sees_a_module_that_is_loaded() -> None:
     assert _loaded_after("import sys; sys.modules['ray'] = sys") == {"ray"}
 
 
-def test_importing_uniproto_loads_nothing_heavy() -> None:
-    assert _loaded_after("import uniproto") == set()
-
-
-def test_importing_lm_loads_nothing_heavy() -> None:
-    rooms = "import uniproto.lm, uniproto.lm.judging, uniproto.lm.pretraining"
-    assert _loaded_after(rooms) == set()
+def test_nothing_heavy_loads_before_it_is_needed() -> None:
+    """Not for a command of the core, its rooms, or an option that is misspelt."""
+    statements = """
+import sys
+from uniproto.cli import build_parser
+build_parser().parse_args(["select", "pool.csv", "-k", "3", "-o", "out"])
+assert not [name for name in sys.modules if name.startswith("uniproto.lm")]
+import uniproto, uniproto.lm, uniproto.lm.judging, uniproto.lm.pretraining
+uniproto.compare, uniproto.path
+try:
+    uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1, metric="cosinus")
+except uniproto.UniprotoError:
+    pass
+"""
+    assert _loaded_after(statements) == set()
 
 
 @pytest.mark.parametrize(
@@ -71,27 +80,6 @@ def test_a_function_that_moved_names_its_new_place() -> None:
         _ = uniproto.curate
 
 
-def test_commands_of_the_core_load_no_language_models() -> None:
-    statements = """
-import sys
-from uniproto.cli import build_parser
-build_parser().parse_args(["select", "pool.csv", "-k", "3", "-o", "out"])
-assert not [name for name in sys.modules if name.startswith("uniproto.lm")]
-"""
-    assert _loaded_after(statements) == set()
-
-
-def test_misspelt_options_are_refused_before_anything_heavy_loads() -> None:
-    statements = """
-import uniproto
-try:
-    uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1, metric="cosinus")
-except uniproto.UniprotoError:
-    pass
-"""
-    assert _loaded_after(statements) == set()
-
-
 def test_solving_a_plan_loads_no_framework() -> None:
     """POT loads every framework it finds unless told not to."""
     statements = """
@@ -100,7 +88,7 @@ assert uniproto.select([[1.0, 0.0], [0.0, 1.0]], k=1).cost > 0
 """
     loaded = _loaded_after(statements)
     assert "ot.lp" in loaded  # else the plan was not solved by it and this shows nothing
-    assert not loaded & {"torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
+    assert not loaded & {"altair", "torch", "jax", "ray", "faiss", "transformers", "matplotlib"}
 
 
 @pytest.mark.parametrize("name", ["select", "Selection", "UniProto", "Greedy", "UniprotoError"])

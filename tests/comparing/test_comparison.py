@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -307,15 +306,6 @@ def test_peak_memory_sees_what_is_held_for_a_moment() -> None:
         block = np.ones(30_000_000)
         del block
     assert peak.bytes is None or 200e6 < peak.bytes < 400e6
-
-
-def test_charts_and_tables_load_only_when_asked_for() -> None:
-    statements = "import sys, uniproto, uniproto.cli; print('altair' in sys.modules)"
-    statements += "; uniproto.compare; uniproto.path; print('altair' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", statements], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.split() == ["False", "False"]
 
 
 # --- the command line ----------------------------------------------------------------------------

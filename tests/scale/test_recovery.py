@@ -28,7 +28,7 @@ _PATIENCE = 240.0
 @pytest.fixture(scope="module")
 def slow_pool(tmp_path_factory: pytest.TempPathFactory, write_shards: Callable[..., str]) -> str:
     """Shards that take a second or more each."""
-    return write_shards(tmp_path_factory.mktemp("slow") / "pool", rows=1200, shards=6)
+    return write_shards(tmp_path_factory.mktemp("slow") / "pool", rows=800, shards=4)
 
 
 def command(pool: str, out: Path, cpus: int) -> list[str]:
@@ -76,7 +76,7 @@ def until(found: Callable[[], Any], process: subprocess.Popen[str] | None = None
             return result
         if process is not None and process.poll() is not None:
             pytest.fail(f"the run ended early: {process.communicate()[0]}")
-        time.sleep(0.01)
+        time.sleep(0.05)
     pytest.fail("waited too long")
 
 
