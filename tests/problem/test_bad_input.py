@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import uniproto
-from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto, UniprotoError
+from uniproto import Entropic, Greedy, InvalidInputError, UniProto, UniprotoError
 from uniproto.runs.checkpoint import Checkpoint
 
 POINTS = np.random.default_rng(0).normal(size=(8, 3))
@@ -339,12 +339,6 @@ def test_options_of_old_say_where_they_went(option: str, said: str) -> None:
     assert str(caught.value) == f"UniProto has no option {option!r}. Use {said}."
     with pytest.raises(AttributeError, match=r"is now Greedy\(sample=0\.1\)"):
         uniproto.Stochastic  # noqa: B018
-
-
-def test_a_threshold_that_leaves_too_few() -> None:
-    with pytest.raises(InfeasibleError) as caught:
-        uniproto.select(POINTS, 3, metric="euclidean", min_distance=1e9)
-    _assert_says(str(caught.value), "'min_distance'", "k=3", "only 1", "1e+09", "Lower it")
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, None, True, "3", float("nan")])
