@@ -41,8 +41,11 @@ def model_folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _seldom_drawn(request, monkeypatch):
-    """Drawing curves takes longer than training does here: one test looks at them."""
-    if request.function is not test_run_ends_with_curves_metrics_and_a_model:
+    """Drawing curves takes longer than training does here, and two tests look at them."""
+    if request.function not in (
+        test_run_ends_with_curves_metrics_and_a_model,
+        test_last_step_is_validated_and_written_again_after_a_late_kill,
+    ):
         monkeypatch.setattr("uniproto.lm.finetune.run.save_curves", lambda *curves: None)
 
 
