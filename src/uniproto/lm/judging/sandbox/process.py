@@ -211,7 +211,8 @@ def _read_more(descriptor: int, into: bytearray) -> int | None:
         chunk = os.read(descriptor, _CHUNK)
     except BlockingIOError:
         return None
-    into += chunk
+    if len(into) <= ERRORS:  # what is above every limit is only taken out of the pipe
+        into += chunk
     return len(chunk)
 
 
@@ -224,7 +225,8 @@ def _verdict(read: Mapping[str, bytearray], late_after: float | None) -> Program
     """The result, by what the kernel said of the end and never by what the program said."""
     output = read["standard output"][:OUTPUT].decode("utf-8", "replace")
     errors = read["standard error"].decode("utf-8", "replace")[-DETAIL:].strip()
-    reports = dict(line.partition(" ")[::2] for line in read["status"].decode().split("\n"))
+    lines = read["status"].decode("utf-8", "replace").split("\n")
+    reports = dict(line.partition(" ")[::2] for line in lines)
     if "failed" in reports or "started" not in reports:
         why = reports.get("failed") or errors or "the launcher died"
         if late_after is not None and "failed" not in reports:
