@@ -250,31 +250,21 @@ def require_int(
     return number
 
 
-NEVER = object()
+def require_seconds(parameter: str, value: object, instead: str = "") -> float:
+    """Check a number of seconds; `instead` is what else the caller would have taken.
 
-
-def require_seconds(parameter: str, value: object, *, unlimited: object = None) -> float | None:
-    """Check a number of seconds; `unlimited` is the value for no limit, or NEVER.
-
-    >>> require_seconds("certify", 30), require_seconds("certify", True, unlimited=True)
-    (30.0, None)
-    >>> require_seconds("time_limit", -1)
+    >>> require_seconds("time_limit", -1, "None or ")
     Traceback (most recent call last):
     uniproto.errors.InvalidInputError: 'time_limit' must be None or a positive number of seconds.
     Got -1 instead. Try 60.
     """
-    if value is unlimited:
-        return None
     try:
         limit = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         limit = math.inf
     if isinstance(value, bool) or not 0 < limit < math.inf:
-        words: dict[object, str] = {None: "None or ", True: "True, False or "}
-        allowed = words.get(unlimited, "")
-        raise invalid(
-            parameter, f"must be {allowed}a positive number of seconds", repr(value), "Try 60."
-        )
+        constraint = f"must be {instead}a positive number of seconds"
+        raise invalid(parameter, constraint, repr(value), "Try 60.")
     return limit
 
 

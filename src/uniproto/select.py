@@ -122,7 +122,7 @@ def as_time_limit(certify: Any) -> tuple[bool, float | None]:
     """
     if isinstance(certify, bool | np.bool_):
         return bool(certify), None
-    return True, require_seconds("certify", certify, unlimited=True)
+    return True, require_seconds("certify", certify, "True, False or ")
 
 
 def run_method(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:

@@ -38,7 +38,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
 @pytest.mark.parametrize("value", BAD, ids=repr)
 def test_all_else_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
-        require_seconds("time_limit", value)
+        require_seconds("time_limit", value, "None or ")
     selection = uniproto.select(POINTS, 2)
     with pytest.raises(InvalidInputError, match="'time_limit' must be None or a positive number"):
         selection.certify(time_limit=value)

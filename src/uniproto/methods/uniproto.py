@@ -69,7 +69,8 @@ class UniProto:
 
     def __post_init__(self) -> None:
         require_name("search", self.search, SEARCHES)
-        object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         chosen = self.check(problem)

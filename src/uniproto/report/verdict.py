@@ -173,27 +173,19 @@ def verdict_of(content: Content) -> Verdict:
         draws = counted(len(random), "random choice")
         tiles.append(Tile("Random", value, f"{draws} of {k:,}: this one is {below}"))
         parts.append(f"; with random ones {value} ({counted(len(random), 'draw')}: {below})")
-    conditions, certificate = content.conditions, selection.certificate
-    if selection.details.proof is not None:
-        known = f"no choice of {k:,}{conditions} costs less: {selection.details.proof}"
-        tiles.append(Tile("Best possible", figure(selection.cost), known))
-        parts.append(f"; no choice of {k:,}{conditions} costs less (proven)")
+    certificate, proof = selection.certificate, selection.details.proof
+    best, known = "not known", f"{content.certifier} proves a lower bound"
+    none = f"no choice of {k:,}{content.conditions}"
+    if proof is not None:
+        best, known = figure(cost), f"{none} costs less: {proof}"
+        parts.append(f"; {none} costs less (proven)")
     elif certificate is not None:
         bound, room = figure(certificate.lower_bound), _room(certificate)
         early = "" if certificate.converged else "; the search for the bound stopped early"
-        tiles.append(
-            Tile(
-                "Best possible",
-                f"≥ {bound}",
-                f"no choice of {k:,}{conditions} can be below this: {room}{early}",
-            )
-        )
-        parts.append(f"; no choice of {k:,}{conditions} can be below {bound}")
-    else:
-        tiles.append(
-            Tile("Best possible", "not known", f"{content.certifier} proves a lower bound")
-        )
+        best, known = f"≥ {bound}", f"{none} can be below this: {room}{early}"
+        parts.append(f"; {none} can be below {bound}")
     tiles += [
+        Tile("Best possible", best, known),
         Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each with weight 1/{k:,}"),
         Tile(
             "Targets",

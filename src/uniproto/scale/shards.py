@@ -208,25 +208,20 @@ def _files_at(path: str) -> list[StoredFile]:
     """The same in a store: its listing, matched against the pattern."""
     scheme, _, _ = path.partition("://")
     magic = re.search(r"[*?\[]", path)
-    if magic is None:
-        store, inside = file_system(path)
-        infos = [store.get_file_info(inside)]
-        if infos[0].type == fs.FileType.Directory:
-            infos = store.get_file_info(fs.FileSelector(inside, recursive=True))
-            infos = [info for info in infos if info.path.endswith(".parquet")]
-        root = inside if infos and infos[0].path != inside else str(PurePosixPath(inside).parent)
+    start = path if magic is None else path[: magic.start()].rpartition("/")[0]
+    store, root = file_system(start)
+    infos = [store.get_file_info(root)]
+    if infos[0].is_file:
+        root = str(PurePosixPath(root).parent)
     else:
-        start = path[: magic.start()].rpartition("/")[0]
-        store, root = file_system(start)
-        pattern = str(PurePosixPath(root) / path[len(start) + 1 :])
         infos = store.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
         # As on a file system, * stays inside a folder.
-        depth = pattern.count("/")
+        pattern = str(PurePosixPath(root) / (path[len(start) + 1 :] or "**.parquet"))
         infos = [
             info
             for info in infos
             if fnmatch.fnmatchcase(info.path, pattern)
-            and ("**" in pattern or info.path.count("/") == depth)
+            and ("**" in pattern or info.path.count("/") == pattern.count("/"))
         ]
     # In the order of a file system's paths, which puts what is in a folder together.
     found = (info for info in infos if info.is_file)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import take_rows
 from uniproto.errors import (
-    NEVER,
     InvalidInputError,
     OutputError,
     UniprotoError,
@@ -166,7 +165,8 @@ class Selection:
         when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
         which there is no bound, may take as long again.
         """
-        limit = require_seconds("time_limit", time_limit)
+        if time_limit is not None:
+            time_limit = require_seconds("time_limit", time_limit, "None or ")
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection no longer holds the data. Run: uniproto certify FOLDER; or "
@@ -182,7 +182,7 @@ class Selection:
             rows=self.indices,
             plan=self.plan,
             proven=self.details.proven,
-            time_limit=limit,
+            time_limit=time_limit,
             progress=Progress(progress),
         )
         self.details.timings["certificate"] = self.certificate.seconds
@@ -200,8 +200,7 @@ class Selection:
         >>> random.improve(seconds=1).indices
         array([2])
         """
-        require_seconds("seconds", seconds, unlimited=NEVER)
-        seconds = float(seconds)
+        seconds = require_seconds("seconds", seconds)
         if self._problem is None:
             raise InvalidInputError(
                 "A loaded selection no longer holds the data. Select again, with seconds=…."
