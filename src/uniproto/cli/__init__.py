@@ -139,8 +139,10 @@ _OPTIONS = {
     "k": "-k",
     "source": "POOL",
 }
-_SAME = "at_most at_least budgets certify device exclude gains groups iterations memory method "
-_SAME += "metric per_part plan reg sample scale search seconds seed target target_sample"
+_SAME = (
+    "at_most at_least budgets certify device exclude gains groups iterations labels memory method "
+    "metric minority per_part plan reg sample scale search seconds seed target target_sample"
+)
 _OPTIONS |= {name: flag_of(name) for name in _SAME.split()}
 _NAMED = re.compile(
     rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|are|for|from|can|asks|out|or)\b|[:.])"

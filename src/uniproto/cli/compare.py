@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import textwrap
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uniproto.cli.inputs import Inputs, input_paths
+from uniproto.cli.inputs import input_paths
 from uniproto.cli.parser import add_output, add_pool, add_settings, names
 from uniproto.cli.parser import seeds as as_seeds
 from uniproto.cli.spec import ProblemSpec, SelectSpec
-from uniproto.errors import InvalidInputError, printable, require_name
+from uniproto.errors import printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of, setting, setting_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -104,16 +100,14 @@ def run(options: argparse.Namespace) -> None:
     if spec.output:
         refuse_inputs_inside(Path(spec.output), input_paths(spec))
         require_results_folder(Path(spec.output), "comparison")
-    inputs = spec.read()
-    assert spec.k is not None
-    labels, target_labels = _labels(inputs)
+    problem = spec.problem()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(
-            inputs.problem,
-            spec.k,
-            labels=labels if target_labels is None else (labels, target_labels),
-            minority=_classes(own.minority, labels, target_labels),
+            problem,
+            problem.k,
+            labels=spec.labels,
+            minority=own.minority,
             methods=own.methods,
             seeds=own.seeds,
             progress=False if own.quiet else None,
@@ -124,26 +118,3 @@ def run(options: argparse.Namespace) -> None:
         comparison.table()
         if spec.output:
             print(f"\nwritten to {printable(spec.output)}")
-
-
-def _labels(inputs: Inputs) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    name, target = inputs.spec.labels, inputs.target
-    if name is None:
-        return None, None
-    of_target = None if target is None else target.column(name, "--labels")
-    return inputs.pool.column(name, "--labels"), of_target
-
-
-def _classes(
-    named: list[str] | None, labels: NDArray[Any] | None, target_labels: NDArray[Any] | None
-) -> list[Hashable] | None:
-    """Classes as the files hold them, from the texts of the command line."""
-    if named is None:
-        return None
-    if labels is None:
-        raise InvalidInputError("--minority needs --labels. Name the column of classes.")
-    aim = labels if target_labels is None else target_labels
-    known = {str(label): label for label in aim.tolist()}
-    for name in named:
-        require_name("--minority", name, known)
-    return [known[name] for name in named]

@@ -104,11 +104,11 @@ def minority_classes(
         return [classes[place] for place in np.flatnonzero(sizes < _SMALL * sizes.mean())]
     if isinstance(minority, str) or not isinstance(minority, Collection):
         raise InvalidInputError(f"'minority' must be a list of classes, not {minority!r}.")
-    named = list(dict.fromkeys(minority))
-    for name in named:
-        if name not in classes:
-            raise unknown_name("minority", name, map(str, classes))
-    return [classes[classes.index(name)] for name in named]
+    by_text = {str(name): name for name in classes}  # as the command line names them
+    named = [name if name in classes else by_text.get(str(name)) for name in minority]
+    if None in named:
+        raise unknown_name("minority", list(minority)[named.index(None)], by_text)
+    return [classes[classes.index(name)] for name in dict.fromkeys(named)]
 
 
 def checked_labels(labels: Any, problem: Problem) -> tuple[NDArray[Any], NDArray[Any]] | None:
