@@ -29,10 +29,21 @@ from uniproto.methods.uniproto import memory_of_search
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import NamedColumns
 from uniproto.report import report_selection
+from uniproto.report.verdict import random_costs
 from uniproto.report.words import figure
 from uniproto.runs.atomic import atomic_write
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
+from uniproto.selection.prototypes import (
+    Assignment,
+    Prototype,
+    assigned_targets,
+    nearest_of,
+    prototype,
+    prototype_table,
+    write_csv,
+)
+from uniproto.selection.words import distance_in_words, summary
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
@@ -42,7 +53,6 @@ if TYPE_CHECKING:
     from uniproto.certificate.certificate import Certificate
     from uniproto.features.compared_rows import Given
     from uniproto.selection.details import Details
-    from uniproto.selection.prototypes import Assignment, Prototype
 
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
 _RANDOM_CHOICES = 2
@@ -272,8 +282,6 @@ class Selection:
         >>> sel.assign().prototype
         array([0, 0, 1, 1])
         """
-        from uniproto.selection.prototypes import assigned_targets
-
         if rows:
             raise InvalidInputError(
                 "assign() is about the targets and takes no rows. Call nearest(rows)."
@@ -291,8 +299,6 @@ class Selection:
         >>> sel.nearest([[0.5], [7.0]]).prototype
         array([0, 1])
         """
-        from uniproto.selection.prototypes import nearest_of
-
         return nearest_of(self, self._problem, rows)
 
     def __dir__(self) -> list[str]:
@@ -301,8 +307,6 @@ class Selection:
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table: row number, rank, how many targets it represents, its own values."""
-        from uniproto.selection.prototypes import prototype_table
-
         try:
             import pandas  # noqa: F401
         except ImportError:
@@ -313,8 +317,6 @@ class Selection:
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:
         """Write a CSV file with a line per prototype, like `to_frame`; returns its path."""
-        from uniproto.selection.prototypes import prototype_table, write_csv
-
         table = prototype_table(self)
         try:
             with atomic_write(Path(path)) as file:
@@ -416,8 +418,6 @@ class Selection:
 
     def summary(self) -> str:
         """A few lines for people."""
-        from uniproto.selection.words import summary
-
         return summary(self, self._problem)
 
     def in_words(self) -> str:
@@ -429,8 +429,6 @@ class Selection:
         >>> words[:58]
         'a typical row is 0 from its prototype, the mean is 0.500; '
         """
-        from uniproto.selection.words import distance_in_words
-
         words = distance_in_words(self, self._problem)
         if self.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
@@ -441,8 +439,6 @@ class Selection:
     @cached_property
     def _random_cost(self) -> float | None:
         """The mean cost of a few random choices, unless there are too many costs to look at."""
-        from uniproto.report.verdict import random_costs
-
         if self.k * self.shape[1] > _FEW_COSTS:
             return None
         costs, _ = random_costs(self, self._problem, _RANDOM_CHOICES, None)
@@ -459,8 +455,6 @@ class Selection:
         >>> first.rank, first.index, first.targets
         (1, 0, array([0, 1]))
         """
-        from uniproto.selection.prototypes import prototype
-
         if isinstance(place, slice):
             return [self[number] for number in range(self.k)[place]]
         number = as_index(place)
@@ -474,7 +468,6 @@ class Selection:
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, the map and the first prototypes."""
         from uniproto.report.page import card
-        from uniproto.selection.prototypes import prototype_table
 
         return card(self, self._problem, prototype_table(self))
 
