@@ -18,9 +18,12 @@ from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
 from uniproto.errors import InputFileError, InvalidInputError, printable
+from uniproto.problem.values import Compute
+from uniproto.report.targets import arc_costs
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
+from uniproto.select import run_method
 
 if TYPE_CHECKING:
     from uniproto.features.files import Items
@@ -67,7 +70,6 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.data.examples import is_plain_text
-    from uniproto.select import run_method
     from uniproto.selection.storage import require_result_folder, save_selection
 
     asked = _with_local_files(made_of(CurateSpec, vars(options)))
@@ -145,7 +147,6 @@ def _require_answerable(
     from uniproto.features.files import EmbeddedRows
     from uniproto.lm.curation.curate import require_choosable, usable
     from uniproto.problem.near import require_distance
-    from uniproto.problem.values import Compute
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
         if spec.images is None:
@@ -213,8 +214,6 @@ def chosen_lines(
     rows: list[dict[str, Any]], selection: Selection, problem: Problem, target_rows: Any
 ) -> str:
     """The chosen rows as JSON lines: their own columns, rank, what each serves, and its cost."""
-    from uniproto.report.targets import arc_costs
-
     plan = selection.plan.sorted_indices()
     costs = arc_costs(problem, selection.indices, plan)
     lines = []

@@ -20,7 +20,10 @@ from uniproto.cli.option_values import (
     row_numbers,
 )
 from uniproto.data.arrays import sampled_rows
+from uniproto.data.columns import split_names
+from uniproto.data.files import possible_path
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
+from uniproto.features.preparation import Preparation
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import Balanced, Columns, Groups
@@ -139,8 +142,6 @@ def _is_arrow(values: Any) -> bool:
 
 def _columns(spec: SelectSpec, pool: InputData) -> Any:
     """What becomes of the columns of a table; vectors and matrices are taken as they are."""
-    from uniproto.data.columns import split_names
-
     if not _is_arrow(pool.features):
         return None
     return Columns(
@@ -153,8 +154,6 @@ def _columns(spec: SelectSpec, pool: InputData) -> Any:
 
 def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) -> Given:
     """The rows as they are in the files, for people to look at, and why columns are set aside."""
-    from uniproto.features.preparation import Preparation
-
     given = problem.given
     assert given is not None
     source, target = (each.features if each.table is None else each.table for each in (pool, aim))
@@ -243,8 +242,6 @@ def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
 
 def input_paths(spec: SelectSpec) -> list[str]:
     """What POOL and --target name: paths or patterns, but not addresses in a store."""
-    from uniproto.data.files import possible_path
-
     named = (spec.pool, spec.target, spec.exclude_near and spec.exclude_near[0])
     given = [text for text in named if text and "://" not in text]
     return [str(possible_path(text)) for text in given]
@@ -258,7 +255,6 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
 
     `like` is the pool, where this is another file.
     """
-    from uniproto.data.files import possible_path
     from uniproto.data.tables import read_input
     from uniproto.features.files import embedded_data
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uniproto.cli.inputs import Inputs, read_inputs
 from uniproto.cli.spec import SelectSpec
 from uniproto.errors import ChangedInputError, InputFileError, UniprotoError
+from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
-    from uniproto.selection.selection import Selection
 
 
 class Result(NamedTuple):
@@ -54,7 +54,6 @@ def read_result(folder: Path, moved: Sequence[str] | None = None, *, remedy: str
     `moved` are where some of them are now, as a person says; `remedy` is what to do about a result
     without a record of its files.
     """
-    from uniproto.selection.selection import Selection
     from uniproto.selection.storage import damaged, load_manifest
 
     manifest, saved = load_manifest(folder), Selection.load(folder)

@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.columns import arrow_table, numeric_matrix
+from uniproto.data.files import possible_path
 from uniproto.errors import InvalidInputError, as_index, quoted
 from uniproto.runtime.threads import parallel_map, pieces_of
 
@@ -50,8 +52,6 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
 
 def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
     """The path of a file, a folder or a pattern; a text must name something that is there."""
-    from uniproto.data.files import possible_path
-
     path = possible_path(value)
     if isinstance(value, str) and not (path.exists() or glob.glob(value)):
         raise InvalidInputError(
@@ -65,7 +65,6 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
     if not (is_table(source) and is_table(target)):
         return source, target
-    from uniproto.data.columns import arrow_table
     from uniproto.data.tables import in_order_of
 
     source, target = arrow_table(source, "source"), arrow_table(target, "target")
@@ -188,8 +187,6 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
     elif is_table(values):
-        from uniproto.data.columns import arrow_table, numeric_matrix
-
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):
         raise InvalidInputError(

@@ -15,9 +15,12 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.certificate.certificate import Certificate
 from uniproto.data.arrays import is_table
 from uniproto.data.files import require_regular_file
 from uniproto.errors import InputFileError, UniprotoError
+from uniproto.features.compared_rows import Given
+from uniproto.features.preparation import Preparation
 from uniproto.report import PAGE
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import (
@@ -33,8 +36,6 @@ from uniproto.selection.prototypes import chosen_rows, prototype_table, write_cs
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
-    from uniproto.certificate.certificate import Certificate
-    from uniproto.features.compared_rows import Given
     from uniproto.selection.selection import Selection
 
 
@@ -228,9 +229,6 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _given(manifest: dict[str, Any]) -> Given | None:
     """How new rows are compared with these prototypes, as far as that was saved."""
-    from uniproto.features.compared_rows import Given
-    from uniproto.features.preparation import Preparation
-
     columns, record = manifest.get("features"), manifest.get("preparation")
     if record is not None and "transformer" in record:
         return None  # the user's own, which is not saved
@@ -243,8 +241,6 @@ def _given(manifest: dict[str, Any]) -> Given | None:
 
 
 def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Certificate:
-    from uniproto.certificate.certificate import Certificate
-
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
         raise ValueError("its certificate is of another selection")
