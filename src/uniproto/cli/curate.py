@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import Inputs, input_paths, read_items, refuse_pictures
-from uniproto.cli.option_values import checked_distance, limits_of, min_distance
+from uniproto.cli.option_values import checked_distance, limits_of, problem_options
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
 from uniproto.errors import InputFileError, InvalidInputError, printable
-from uniproto.problem.values import Compute
 from uniproto.report.targets import arc_costs
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
@@ -84,8 +83,7 @@ def run(options: argparse.Namespace) -> None:
     if unsaid and spec.gradients and is_plain_text(columns):
         spec = replace(spec, gradients=None, hidden=True)
     inputs = spec.read()
-    assert inputs.target is not None
-    pool, target = inputs.pool.items, inputs.target.items
+    pool, target = inputs.pool.items, inputs.aim.items
     others = dict(zip(asked.decontaminate or (), benchmarks, strict=True))
     if not asked.keep_duplicates:
         inputs = _without_copies(inputs)
@@ -96,7 +94,6 @@ def run(options: argparse.Namespace) -> None:
     record = record_of(inputs, output)
     record["arguments"] |= {name: value for name, value in vars(asked).items() if name in OWN}
     assert inputs.pool.table is not None
-    assert inputs.target is not None
     chosen = inputs.pool.table.take(selection.indices)
     rows = without_infinity(chosen.to_pylist())
     save_selection(
@@ -106,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
         record=record,
         files={
             **excluded_file(inputs),
-            CHOSEN: chosen_lines(rows, selection, problem, inputs.target.rows),
+            CHOSEN: chosen_lines(rows, selection, problem, inputs.aim.rows),
         },
     )
     if not asked.no_page:
@@ -144,7 +141,7 @@ def _require_answerable(
     import numpy as np
 
     from uniproto.data.tables import InputData, require_column
-    from uniproto.features.files import EmbeddedRows
+    from uniproto.features.files import some_rows
     from uniproto.lm.curation.curate import require_choosable, usable
     from uniproto.problem.near import require_distance
 
@@ -172,13 +169,9 @@ def _require_answerable(
         usable(read(path, pool.columns), asked.on_error)
 
     def conditions(known: list[bool]) -> ProblemOptions:
-        rows = EmbeddedRows(pool.table, np.flatnonzero(known))
-        return {
-            "limits": limits_of(spec, InputData(pool.path, pool.sha256, None, rows)),
-            "min_distance": min_distance(spec.distinct),
-            "seed": spec.seed,
-            "compute": Compute(memory=spec.memory),
-        }
+        rows = some_rows(pool.table, np.flatnonzero(known))
+        limits = limits_of(spec, InputData(pool.path, pool.sha256, None, rows))
+        return {**problem_options(spec), "limits": limits}  # type: ignore[typeddict-item]
 
     copies = None if spec.distinct is False else "--keep-duplicates"
     require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
@@ -189,11 +182,10 @@ def _without_copies(inputs: Inputs) -> Inputs:
     """The inputs without rows that are near to the target's."""
     from uniproto.problem.near import near_targets
 
-    problem, target = inputs.problem, inputs.target
+    problem = inputs.problem
     assert problem.twin_distance is not None
-    assert target is not None
     near = near_targets(problem.costs, problem.twin_distance)
-    near = replace(near, nearest=target.rows[near.nearest])
+    near = replace(near, nearest=inputs.aim.rows[near.nearest])
     return inputs.excluding(str(inputs.spec.target), near)
 
 
@@ -243,8 +235,7 @@ def _print_summary(asked: CurateSpec, inputs: Inputs, selection: Selection, outp
         print(
             f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
         )
-    assert inputs.target is not None
-    for data in (inputs.pool, inputs.target):
+    for data in (inputs.pool, inputs.aim):
         for line in embedding_notes(data.embedded):
             print(f"  {printable(data.path.name)}: {printable(line)}")
     for line in _composition(asked, inputs, selection):

@@ -58,6 +58,11 @@ class Inputs:
         return replace(self, problem=problem, near=(*self.near, (path, near)))
 
     @property
+    def aim(self) -> InputData:
+        """What the chosen rows must represent."""
+        return self.target or self.pool
+
+    @property
     def near_rows(self) -> list[int]:
         """The rows of the pool that were excluded for being near to others."""
         return sorted({row for _, near in self.near for row in near.rows.tolist()})
@@ -78,14 +83,14 @@ class Inputs:
 
     def in_files(self, selection: Selection) -> Selection:
         """The selection by the row numbers of the files, in which embedding skipped some rows."""
-        pool, target = self.pool, self.target or self.pool
+        pool, target = self.pool, self.aim
         if not (_skips_rows(pool) or _skips_rows(target)):
             return selection
         return selection.renumbered(pool.rows, target.rows, (pool.count, target.count))
 
     def in_use(self, saved: Selection) -> Selection:
         """A saved selection by the rows of the problem; one that was skipped becomes -1."""
-        pool, target = self.pool, self.target or self.pool
+        pool, target = self.pool, self.aim
         skips = _skips_rows(pool) or _skips_rows(target)
         if not skips or saved.shape != (pool.count, target.count):
             return saved

@@ -87,7 +87,10 @@ def path_of(
     seeds) each k is compared with, 0 for none.
     """
     chosen = as_method(method)
-    _check(problem, max_cost)
+    if not isinstance(problem._budgets, str):
+        raise InvalidInputError("Counts for each group fit one k only. Use balanced 'budgets'.")
+    if max_cost is not None and not finite_number(max_cost) >= 0:
+        raise InvalidInputError(f"'max_cost' must be a cost of at least 0, not {max_cost!r}.")
     certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
@@ -156,13 +159,6 @@ def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
     below = (1 - across) - (height - height[-1]) / fall
     deepest = int(np.argmax(below))
     return int(ks[deepest]) if below[deepest] > 1e-9 else None
-
-
-def _check(problem: Problem, max_cost: Any) -> None:
-    if not isinstance(problem._budgets, str):
-        raise InvalidInputError("Counts for each group fit one k only. Use balanced 'budgets'.")
-    if max_cost is not None and not finite_number(max_cost) >= 0:
-        raise InvalidInputError(f"'max_cost' must be a cost of at least 0, not {max_cost!r}.")
 
 
 def _row(selection: Selection, random: Sequence[float]) -> dict[str, Any]:

@@ -245,25 +245,9 @@ def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Ite
     yield from chosen.to_batches(max_chunksize=size)
 
 
-class EmbeddedRows:
-    """The rows of a table that have a vector, with the part of a table's interface that is used."""
-
-    def __init__(self, table: Any, rows: NDArray[np.int64]) -> None:
-        self._table, self._rows = table, rows
-        self.schema = table.schema
-        self.column_names: list[str] = table.column_names
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        return self._table.column(name).take(pa.array(self._rows))
-
-    def take(self, rows: NDArray[np.int64]) -> pa.Table:
-        return self._table.take(self._rows[np.asarray(rows)])
-
-    def drop_columns(self, names: list[str]) -> pa.Table | None:
-        """The other columns, where they are in memory."""
-        if isinstance(self._table, LargeTable):
-            return None
-        return self._table.drop_columns(names).take(self._rows)
+def some_rows(table: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows of a table; one that is larger than memory stays where it is."""
+    return table.only(rows) if isinstance(table, LargeTable) else table.take(pa.array(rows))
 
 
 def embedded_data(items: Items, model: str | None, **options: Any) -> InputData:
@@ -272,6 +256,6 @@ def embedded_data(items: Items, model: str | None, **options: Any) -> InputData:
     Its rows are those with a vector, in their order.
     """
     embedded = items.embed(model, **options)
-    table = EmbeddedRows(items.table, embedded.rows) if embedded.left_out else items.table
+    table = some_rows(items.table, embedded.rows) if embedded.left_out else items.table
     columns = items.columns or (items.column,)
     return InputData(items.path, items.sha256, embedded.vectors, table, columns, items, embedded)

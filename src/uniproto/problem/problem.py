@@ -182,16 +182,8 @@ class Problem:
         labels = self._named_labels(groups, named)
         limited = None if limits is None else named.of_source(limits.labels, "limits")
         target_weights = named_weights(target_weights, named)
-        compared, aim, given = compared_rows(
-            source,
-            target,
-            prepare=prepare,
-            use=said.use,
-            ignore=said.ignore,
-            categories=said.categories,
-            scale=said.scale,
-            aside=named.aside,
-        )
+        options = {**vars(said), "prepare": prepare, "aside": named.aside}
+        compared, aim, given = compared_rows(source, target, **options)
         plain = given.preparation is None
         name = "euclidean" if auto and not plain else name
         costs = checked_costs(compared, aim, name, bandwidth, compute.memory, warn=plain)

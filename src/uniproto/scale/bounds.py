@@ -216,13 +216,11 @@ def low_rows(
         for own, count in _quotas(problem, places, settings)
         if count and len(own)
     ]
-    if not found:
-        return LowRows(nothing, nothing, np.empty(0), nothing, target.rows[:0])
-    rows = np.concatenate([some for some, _ in found])
-    values = np.concatenate([some for _, some in found])
+    rows = np.concatenate([nothing, *(some for some, _ in found)])
+    values = np.concatenate([np.empty(0), *(some for _, some in found)])
     groups = places[rows]
     new = np.flatnonzero((values < np.array(limits)[groups]) & ~np.isin(rows, known))
-    return LowRows(rows.astype(np.int64), groups, values, new, features[rows[new]])
+    return LowRows(rows, groups, values, new, features[rows[new]])
 
 
 def lowest_values(
