@@ -65,11 +65,11 @@ def test_addresses_of_stores_list_as_the_file_system_does(pool: str, tmp_path: P
     local = files_of(pool)
     for address in (f"file://{folder}/*.parquet", f"file://{folder}"):
         found = files_of(address)
-        assert [file.name for file in found] == [file.name for file in local]
-        assert [file.path for file in found] == [file.path for file in local]
+        assert [file.inside for file in found] == [file.inside for file in local]
+        assert [file.content for file in found] == [file.content for file in local]
     one = files_of(f"file://{folder}/part-1.parquet")
-    assert [file.name for file in one] == ["part-1.parquet"]
-    assert digest_of(one[0].path) == digest_of(local[1].path)
+    assert [file.inside for file in one] == ["part-1.parquet"]
+    assert digest_of(one[0].content) == digest_of(local[1].content)
     with pytest.raises(uniproto.InputFileError, match="there are no"):
         files_of(f"file://{tmp_path}/*.parquet")
     with pytest.raises(uniproto.InputFileError, match="Arrow can open"):

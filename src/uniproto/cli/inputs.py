@@ -19,7 +19,7 @@ from uniproto.cli.option_values import (
     read_budgets,
     row_numbers,
 )
-from uniproto.data.arrays import sampled_rows
+from uniproto.data.arrays import as_rows, sampled_rows
 from uniproto.data.columns import split_names
 from uniproto.data.files import possible_path
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
@@ -349,11 +349,7 @@ def _rows_with_vectors(rows: list[int], pool: InputData, parameter: str) -> list
     """Rows of a file as rows of its vectors, which skipped rows do not have."""
     if not rows or not _skips_rows(pool):
         return rows
-    if wrong := [row for row in rows if not 0 <= row < pool.count]:
-        raise InvalidInputError(
-            f"{parameter} must hold row numbers from 0 to {pool.count - 1}, not {wrong[0]}."
-        )
-    places = _places(pool)[rows]
+    places = _places(pool)[as_rows(rows, parameter, pool.count)]
     if parameter == "--initial" and places.min() < 0:
         row = rows[int(places.argmin())]
         raise InvalidInputError(f"--initial names row {row}, which was skipped. Drop it.")

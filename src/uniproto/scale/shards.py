@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,11 @@ class Shard:
 
     name: str
     content: Any
-    rows: int
-    first: int  # the number its first row has in the whole data set
+    rows: int = 0
+    first: int = 0  # the number its first row has in the whole data set
     size: int = 0  # bytes of the file
     stamp: str = ""  # changes when the file does
+    inside: str = ""  # the file's name inside the data set
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Shards:
     name: str  # what the user called it
     parts: tuple[Shard, ...]
     schema: pa.Schema
-    inside: tuple[str, ...] | None  # the files' names inside the data set; None: a single file
+    is_single: bool = False  # one file, not a folder or a pattern
     from_files: bool = True
 
     @property
@@ -69,7 +70,7 @@ class Shards:
         """Rows of the whole data set as rows of each shard, in the order given.
 
         >>> parts = (Shard("a", "", 3, 0), Shard("b", "", 2, 3))
-        >>> Shards("ab", parts, pa.schema([]), None).split(np.array([4, 0, 2]))
+        >>> Shards("ab", parts, pa.schema([])).split(np.array([4, 0, 2]))
         [array([0, 2]), array([1])]
         """
         return [
@@ -79,67 +80,59 @@ class Shards:
 
     def digest(self, digests: Sequence[str]) -> str:
         """What a manifest calls the digest of this data set, as one machine computes it."""
-        if self.inside is None:
+        if self.is_single:
             return digests[0]
-        return joined_digest(self.inside, digests)
+        return joined_digest([shard.inside for shard in self.parts], digests)
 
 
 def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
     """The shards of paths (files, folders, patterns, or a list of those) or of a Ray Dataset."""
-    is_dataset = hasattr(values, "to_arrow_refs")
-    found = _blocks(values, cluster) if is_dataset else _files(values, parameter)
-    if found.rows == 0:
-        raise InvalidInputError(f"{parameter!r} must have rows, and {found.name} has none.")
-    return found
+    if hasattr(values, "to_arrow_refs"):
+        name, from_files, is_single = "a Ray Dataset", False, True
+        blocks = enumerate(values.to_arrow_refs())
+        found = [Shard(f"block {place} of the Dataset", block) for place, block in blocks]
+        shapes = cluster.all(_block_shape, [(shard.content,) for shard in found])
+    else:
+        paths = _paths(values, parameter)
+        name, from_files = ", ".join(paths), True
+        found = [shard for path in paths for shard in files_of(path)]
+        is_single = _is_single_file(paths, found)
+        with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as readers:
+            shapes = list(readers.map(_footer, found))
+    rows = [count for count, _ in shapes]
+    if not sum(rows):
+        raise InvalidInputError(f"{parameter!r} must have rows, and {name} has none.")
+    parts = tuple(
+        replace(shard, rows=count, first=first)
+        for shard, count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
+    )
+    return Shards(name, parts, shapes[0][1], is_single, from_files)
 
 
-def _files(values: Any, parameter: str) -> Shards:
+def _paths(values: Any, parameter: str) -> list[str]:
     listed = values if isinstance(values, list | tuple) else [values]
     if not listed or not all(isinstance(value, str | os.PathLike) for value in listed):
         raise InvalidInputError(
             f"{parameter!r} must be a path, a pattern such as 'pool/*.parquet', a list of paths, "
             "or a Ray Dataset. For what is in memory, call uniproto.select."
         )
-    paths = [os.fspath(value) for value in listed]
-    found = [(file, path) for path in paths for file in files_of(path)]
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as readers:
-        footers = list(readers.map(_footer, (file for file, _ in found)))
-    rows = [count for count, _ in footers]
-    parts = tuple(
-        Shard(file.path, file.path, count, first, file.size, file.stamp)
-        for (file, _), count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
-    )
-    inside = None if _is_single_file(paths, found) else tuple(file.name for file, _ in found)
-    return Shards(", ".join(paths), parts, footers[0][1], inside)
+    return [os.fspath(value) for value in listed]
 
 
-def _is_single_file(paths: Sequence[str], found: Sequence[tuple[StoredFile, str]]) -> bool:
+def _is_single_file(paths: Sequence[str], found: Sequence[Shard]) -> bool:
     if len(paths) > 1 or len(found) > 1:
         return False
     if is_address(paths[0]):
-        return paths[0].removeprefix("file://") == found[0][0].path
+        return paths[0].removeprefix("file://") == found[0].content
     return not (Path(paths[0]).is_dir() or is_pattern(Path(paths[0])))
 
 
-def _footer(file: StoredFile) -> tuple[int, pa.Schema]:
+def _footer(shard: Shard) -> tuple[int, pa.Schema]:
     """How many rows a Parquet file has, and which columns: all from its last few kilobytes."""
-    with _naming(file.path):
-        store, inside = file_system(file.path)
+    with _naming(shard.name):
+        store, inside = file_system(shard.content)
         with pq.ParquetFile(inside, filesystem=store) as content:
             return content.metadata.num_rows, content.schema_arrow
-
-
-def _blocks(dataset: Any, cluster: Cluster) -> Shards:
-    references = dataset.to_arrow_refs()
-    found = cluster.all(_block_shape, [(reference,) for reference in references])
-    parts = tuple(
-        Shard(f"block {place} of the Dataset", reference, count, first)
-        for place, (reference, (count, _), first) in enumerate(
-            zip(references, found, accumulate((n for n, _ in found), initial=0), strict=False)
-        )
-    )
-    schema = found[0][1] if found else pa.schema([])
-    return Shards("a Ray Dataset", parts, schema, None, from_files=False)
 
 
 def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
@@ -147,16 +140,6 @@ def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
 
 
 # --- files, local or in a store -------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """One file: its path, its name inside its data set, its size, and a stamp of its version."""
-
-    path: str
-    name: str
-    size: int
-    stamp: str
 
 
 def is_address(path: str) -> bool:
@@ -181,7 +164,7 @@ def file_system(path: str) -> tuple[Any, str]:
         ) from error
 
 
-def files_of(path: str) -> list[StoredFile]:
+def files_of(path: str) -> list[Shard]:
     """The Parquet files of a path, a folder or a pattern, in sorted order."""
     if is_address(path):
         return _files_at(path)
@@ -198,13 +181,13 @@ def files_of(path: str) -> list[StoredFile]:
             )
         with _naming(str(file)):
             status = file.stat()
-        stamp = f"{status.st_size} {status.st_mtime_ns}"
         # Workers may have another current folder than the driver.
-        found.append(StoredFile(str(file.resolve()), name, status.st_size, stamp))
+        full, stamp = str(file.resolve()), f"{status.st_size} {status.st_mtime_ns}"
+        found.append(Shard(full, full, size=status.st_size, stamp=stamp, inside=name))
     return found
 
 
-def _files_at(path: str) -> list[StoredFile]:
+def _files_at(path: str) -> list[Shard]:
     """The same in a store: its listing, matched against the pattern."""
     scheme, _, _ = path.partition("://")
     magic = re.search(r"[*?\[]", path)
@@ -230,11 +213,12 @@ def _files_at(path: str) -> list[StoredFile]:
         raise InputFileError(f"{path}: there are no .parquet files. Check the address.")
     lead = "" if scheme == "file" else f"{scheme}://"
     return [
-        StoredFile(
+        Shard(
             lead + info.path,
-            str(PurePosixPath(info.path).relative_to(root)),
-            info.size,
-            f"{info.size} {info.mtime_ns}",
+            lead + info.path,
+            size=info.size,
+            stamp=f"{info.size} {info.mtime_ns}",
+            inside=str(PurePosixPath(info.path).relative_to(root)),
         )
         for info in files
     ]
@@ -341,18 +325,18 @@ def fetched(address: str, folder: Path) -> Path:
         )
     for file in files:
         _copy(file, folder, address)
-    is_single = len(files) == 1 and address.endswith(files[0].path)
-    return folder / files[0].name if is_single else folder
+    is_single = len(files) == 1 and address.endswith(files[0].content)
+    return folder / files[0].inside if is_single else folder
 
 
-def _copy(file: StoredFile, folder: Path, address: str) -> None:
-    place = folder / file.name
+def _copy(file: Shard, folder: Path, address: str) -> None:
+    place = folder / file.inside
     if not place.resolve().is_relative_to(folder.resolve()):  # names in a store can be anything
-        raise InputFileError(f"{address}: the file {file.name!r} lies outside. Rename it.")
+        raise InputFileError(f"{address}: the file {file.inside!r} lies outside. Rename it.")
     place.parent.mkdir(parents=True, exist_ok=True)
-    store, inside = file_system(file.path)
+    store, inside = file_system(file.content)
     try:
         with store.open_input_stream(inside) as stream, place.open("xb") as copy:
             shutil.copyfileobj(stream, copy)
     except OSError as error:
-        raise InputFileError(f"{file.path} cannot be read ({error}). Check your access.") from error
+        raise InputFileError(f"{file.name} cannot be read ({error}). Check your access.") from error
