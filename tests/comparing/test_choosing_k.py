@@ -138,7 +138,7 @@ def test_conditions_reach_every_k() -> None:
         ({"ks": [True, 3]}, "'ks' must be"),
         ({"ks": 10}, "'ks' must be"),
         ({"ks": [5, 61]}, "'k' must not exceed the 60 rows"),
-        ({"ks": [1, 5], "include": [3, 4]}, "'ks' must not go below the 2 rows"),
+        ({"ks": [1, 5], "include": [3, 4]}, "'include' must not hold more than k=1 rows"),
         ({"max_cost": -1}, "'max_cost' must be"),
         ({"max_cost": "low"}, "'max_cost' must be"),
         ({"max_cost": float("nan")}, "'max_cost' must be"),

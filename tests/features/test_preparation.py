@@ -262,7 +262,7 @@ def test_a_target_has_the_same_preparation() -> None:
         ({"columns": uniproto.Columns(use="age")}, "lists of names"),
         ({"columns": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
         ({"columns": uniproto.Columns(prepare=3)}, "fitted transformer"),
-        ({"columns": StandardScaler()}, "must be fitted"),
+        ({"columns": StandardScaler()}, "is not fitted yet"),
         ({"columns": uniproto.Columns(use=["channel", "empty"])}, "tells rows apart"),
     ],
 )

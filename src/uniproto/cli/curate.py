@@ -17,7 +17,7 @@ from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
-from uniproto.errors import InputFileError, InvalidInputError, printable
+from uniproto.errors import InputFileError, printable
 from uniproto.report.targets import arc_costs
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
@@ -156,10 +156,6 @@ def _require_answerable(
         raise InputFileError(
             f"{target.path}: the target is empty. Put in a hundred examples of what you want, or "
             "as many as you have."
-        )
-    if not 1 <= asked.k <= len(pool):
-        raise InvalidInputError(
-            f"-k must lie between 1 and the {len(pool):,} rows of the pool, not be {asked.k}."
         )
     if asked.source not in (None, SOURCE):
         require_column(pool.table, asked.source, "--source", pool.path)

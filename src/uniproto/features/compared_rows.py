@@ -146,29 +146,18 @@ def _given(
 
 def _by_given(prepare: Any, source: Any, target: Any) -> tuple[Any, Any, Given]:
     """Rows as an earlier preparation or a transformer of the user's own makes them."""
-    own = prepare if isinstance(prepare, Preparation | OwnPreparation) else _fitted(prepare)
+    if not isinstance(prepare, Preparation | OwnPreparation):
+        if not hasattr(prepare, "transform"):
+            raise InvalidInputError(
+                "'columns' must be Columns(use=[…]), False or a fitted transformer, not "
+                f"{prepare!r}."
+            )
+        prepare = OwnPreparation(prepare)
+    own: Preparation | OwnPreparation = prepare
     aim = None if target is None else own.matrix(target, "target")
     named = own.columns if isinstance(own, Preparation) else ()
     columns = tuple(column.name for column in named)
     return own.matrix(source), aim, _given(source, target, columns, own)
-
-
-def _fitted(transformer: Any) -> OwnPreparation:
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    if not hasattr(transformer, "transform"):
-        raise InvalidInputError(
-            "'columns' must be Columns(use=[…]), False or a fitted transformer, not "
-            f"{transformer!r}."
-        )
-    try:
-        check_is_fitted(transformer)
-    except (NotFittedError, TypeError) as error:
-        raise InvalidInputError(
-            f"'columns' must be fitted ({error}). Call its fit(table) first."
-        ) from error
-    return OwnPreparation(transformer)
 
 
 def opened(values: Any, parameter: str, memory: int | float | str | None) -> Any:

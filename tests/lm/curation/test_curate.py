@@ -445,8 +445,8 @@ def unloaded(monkeypatch, tmp_path):
     [
         ([{"frage": "1+1", "answer": "2"}], [], K, "wanted.jsonl: the examples have no prompt"),
         ([], [], K, "wanted.jsonl"),
-        (TARGET_ROWS, [], POOL + 1, "-k must lie between 1 and the 120 rows of the pool"),
-        (TARGET_ROWS, [], 0, "-k must lie between 1 and"),
+        (TARGET_ROWS, [], POOL + 1, "-k must not exceed the rows of the pool"),
+        (TARGET_ROWS, [], 0, "-k must be at least 1"),
         (TARGET_ROWS, ["--layer", "layers.7.v_proj"], K, "must name one linear"),
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: no adapter_config.json"),
         (TARGET_ROWS, ["--prompt", "q"], K, "Name them: --prompt and --answer"),
