@@ -94,11 +94,9 @@ def path_of(
     certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
-    smallest, available = (
-        max(1, len(problem.initial)),
-        len(problem.initial) + len(problem.candidates),
-    )
-    listed = _default_ks(smallest, available) if ks is None else _checked_ks(ks)
+    given, free = len(problem.initial), len(problem.candidates)
+    smallest = max(1, given)
+    listed = _default_ks(smallest, given + free) if ks is None else _checked_ks(ks)
     largest = problem.with_k(listed[-1])  # what is wrong with it is said before any work
 
     def run(k: int) -> Selection:
