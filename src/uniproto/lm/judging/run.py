@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import (
-    NEVER,
     InputFileError,
     InvalidInputError,
     needing,
@@ -70,7 +69,7 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     require_int("batch_size", asked.batch_size)
     require_int("max_new_tokens", asked.max_new_tokens)
     require_name("device", asked.device, ("auto", "cpu"))
-    require_seconds("program_seconds", asked.program_seconds, unlimited=NEVER)
+    require_seconds("program_seconds", asked.program_seconds)
     log = log or partial(print, file=sys.stderr)
     folder = Path(out)
     datasets = read_questions(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from uniproto.errors import NEVER, require_seconds
+from uniproto.errors import require_seconds
 from uniproto.lm.judging.sandbox.process import (
     ContainmentError,
     ProgramResult,
@@ -57,7 +57,7 @@ def run_program(code: str, timeout: float = 5.0, *, trust: bool = False) -> Prog
     >>> run_program("print(6 * 7)").output  # doctest: +SKIP
     '42\\n'
     """
-    require_seconds("timeout", timeout, unlimited=NEVER)
+    require_seconds("timeout", timeout)
     method, reasons = _offered()
     if method is not None:
         return run_contained(code, timeout, method)
