@@ -32,7 +32,7 @@ from uniproto.geometry.costs import FEATURE_METRICS, Costs, make_costs
 from uniproto.geometry.cpu_lists import CpuLists, nearest, rows_at_once
 from uniproto.geometry.faiss_lists import FaissLists
 from uniproto.geometry.features import RowsOnDisk
-from uniproto.geometry.gpu_lists import GpuLists, _GpuIndex
+from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
 from uniproto.geometry.lists import lists_of, make_builder
 from uniproto.methods import greedy_plans
 from uniproto.problem.masses import integer_masses
@@ -493,14 +493,14 @@ def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
     monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
-    monkeypatch.setattr(_GpuIndex, "_rows_per_tile", lambda index: 48)
+    monkeypatch.setattr(GpuIndex, "_rows_per_tile", lambda index: 48)
     monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
     return torch
 
 
-def index_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> _GpuIndex:
+def index_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> GpuIndex:
     target = costs.target if columns is None else costs.target[columns]
-    return _GpuIndex(
+    return GpuIndex(
         costs,
         torch.from_numpy(costs.source),
         torch.from_numpy(np.ascontiguousarray(target)),
@@ -685,13 +685,13 @@ def half(pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def exactly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each call computes in single precision from the start."""
     counts: list[int] = []
-    original = _GpuIndex._nearest_exactly
+    original = GpuIndex._nearest_exactly
 
-    def noting(index: _GpuIndex, source: Any, length: int) -> Any:
+    def noting(index: GpuIndex, source: Any, length: int) -> Any:
         counts.append(len(source))
         return original(index, source, length)
 
-    monkeypatch.setattr(_GpuIndex, "_nearest_exactly", noting)
+    monkeypatch.setattr(GpuIndex, "_nearest_exactly", noting)
     return counts
 
 
@@ -775,16 +775,16 @@ def test_picks_in_half_precision(half: Any) -> None:
 def test_smaller_tiles_where_large_ones_do_not_fit(
     pretended_gpu: Any, first_try: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tile, sizes = _GpuIndex._tile, []
+    tile, sizes = GpuIndex._tile, []
 
-    def cramped(index: _GpuIndex, rows: np.ndarray, length: int) -> Any:
+    def cramped(index: GpuIndex, rows: np.ndarray, length: int) -> Any:
         if len(rows) > 16:
             raise pretended_gpu.OutOfMemoryError
         sizes.append(len(rows))
         return tile(index, rows, length)
 
-    monkeypatch.setattr(_GpuIndex, "_tile", cramped)
-    monkeypatch.setattr(_GpuIndex, "_rows_per_tile", lambda index: first_try)
+    monkeypatch.setattr(GpuIndex, "_tile", cramped)
+    monkeypatch.setattr(GpuIndex, "_rows_per_tile", lambda index: first_try)
     for metric in FEATURE_METRICS:
         costs, rows = costs_of(metric), ROW_ORDERS["shuffled"]
         sizes.clear()
@@ -799,11 +799,11 @@ def test_a_gpu_without_room_for_the_smallest_tile(
 ) -> None:
     tried = []
 
-    def full(index: _GpuIndex, rows: np.ndarray, length: int) -> Any:
+    def full(index: GpuIndex, rows: np.ndarray, length: int) -> Any:
         tried.append(len(rows))
         raise pretended_gpu.OutOfMemoryError
 
-    monkeypatch.setattr(_GpuIndex, "_tile", full)
+    monkeypatch.setattr(GpuIndex, "_tile", full)
     with pytest.raises(
         InfeasibleError, match=r"Not enough GPU memory for 16 rows of 160 costs.*device='cpu'"
     ) as caught:

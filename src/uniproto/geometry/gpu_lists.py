@@ -70,7 +70,7 @@ class GpuLists:
     def __init__(self) -> None:
         self._held: tuple[Costs, Any, Any] | None = None
 
-    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _GpuIndex:
+    def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> GpuIndex:
         import torch
 
         assert isinstance(costs, FeatureCosts)
@@ -81,7 +81,13 @@ class GpuLists:
         _, source, target = self._held
         if columns is not None:
             target = target.index_select(0, torch.from_numpy(columns).to(target.device))
-        return _GpuIndex(costs, source, target)
+        return GpuIndex(costs, source, target)
+
+    def free_memory(self) -> int:
+        """Bytes of the GPU's memory that nobody uses."""
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
 
     def notes(self) -> dict[str, Any]:
         import torch
@@ -89,7 +95,9 @@ class GpuLists:
         return {"device": torch.cuda.get_device_name()}
 
 
-class _GpuIndex:
+class GpuIndex:
+    """Rows that stay on the GPU, and targets in which to search for what is near to them."""
+
     def __init__(self, costs: FeatureCosts, source: Any, target: Any) -> None:
         self.costs, self.dtype = costs, costs.dtype
         self.source, self.target = source, target
@@ -183,6 +191,10 @@ class _GpuIndex:
     def whole_rows(self, rows: Any) -> Any:
         """The costs of some source rows, by a tensor of their numbers, to every target."""
         return self._costs(self.source.index_select(0, rows))
+
+    def every_cost(self) -> Any:
+        """The costs of all source rows to every target."""
+        return self._costs(self.source)
 
     def _costs(self, source: Any) -> Any:
         costs = self.costs.distance.on_gpu(source, self.target, self._squares)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,44 @@ _MORE_DAMPING, _LESS_DAMPING = 10.0, 8.0  # after a step that did not help, and 
 _NEGLIGIBLE = 20.0  # smoothing lengths: a prototype that much dearer gets e^-20 of a target
 
 
+Dual = tuple[float, NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class TargetCosts:
+    """n × k costs, one row for each target, and the weights of these, which sum to 1."""
+
+    costs: Any
+    weights: Any
+
+    def part(self, targets: Any) -> TargetCosts:
+        """Some of the targets alone."""
+        weights = self.weights[targets]
+        return TargetCosts(np.ascontiguousarray(self.costs[targets]), weights / weights.sum())
+
+    def numbers(self) -> NDArray[np.float64]:
+        return self.costs.astype(np.float64)
+
+    def smoothed_dual(self, prices: NDArray[np.float64], smoothing: float) -> Dual:
+        """The dual with a softmin, each prototype's share, and how far pairs share targets."""
+        costs, weights = self.costs, self.weights
+        if len(costs) <= _FIRST_SAMPLE * len(prices):  # much smoothing: most pairs share targets
+            value, shares, overlap = _softmin_products(costs, weights, prices, smoothing)
+            return value + float(prices.mean()), shares, overlap
+
+        def of(piece: slice) -> Dual:
+            return _softmin_sums(costs[piece], weights[piece], prices, smoothing)
+
+        pieces = pieces_of(len(costs), max(1, -(-len(costs) // available_cores())))
+        sums = list(parallel_map(of, pieces))
+        value = sum(value for value, _, _ in sums) + float(prices.mean())
+        return (
+            value,
+            np.sum([part for _, part, _ in sums], axis=0),
+            np.sum([p for *_, p in sums], axis=0),
+        )
+
+
 @dataclass(frozen=True)
 class Balance:
     """Prices that give every prototype about its share.
@@ -43,22 +82,19 @@ class Balance:
 
 
 def balance(
-    costs: NDArray[Any],
-    weights: NDArray[np.float64],
-    start: NDArray[np.float64] | None = None,
-    accuracy: float = 0.0,
+    targets: TargetCosts, start: NDArray[np.float64] | None = None, accuracy: float = 0.0
 ) -> Balance | None:
-    """Balancing prices for n × k costs, one row per target of these weights, which sum to 1.
+    """Balancing prices for n × k costs.
 
     `start` are prices near to them, such as those before one prototype was exchanged. Shares of
     the prototypes may be off by `accuracy` of themselves, or by what n targets can tell. None
     where the costs cannot be told apart.
     """
-    n, k = costs.shape
+    n, k = targets.costs.shape
     if k == 1:
         return Balance(np.zeros(1), 0.0)  # nothing to decide
-    order = np.random.default_rng(0).permutation(n)
-    some = costs[order[: min(n, 2000)]].astype(np.float64)
+    order = _shuffled(n)
+    some = targets.part(order[: min(n, 2000)]).numbers()
     typical = float(np.median(some - some.min(axis=1, keepdims=True)))
     if not 0 < typical < math.inf:
         return None
@@ -69,19 +105,24 @@ def balance(
         prices, size = start, n
         lengths = [_last_length(typical, n, k)]
     while True:
-        part = np.sort(order[:size]) if size < n else slice(None)
-        sample_costs, share = np.ascontiguousarray(costs[part]), weights[part]
+        part = targets.part(np.sort(order[:size]) if size < n else slice(None))
         # No closer than what a sample of this size can tell; the last level is no sample.
         closest = max(accuracy, (0.3 if size < n else 0.03) / math.sqrt(size / k))
         with blas_on_one_core():
             for smoothing in lengths:
-                prices = _newton(sample_costs, share / share.sum(), prices, smoothing, closest)
+                prices = _newton(part, prices, smoothing, closest)
         if not np.isfinite(prices).all():
             return None
         if size == n:
             return Balance(prices, lengths[-1])
         size = min(n, _GROWTH * size)
         lengths = [_last_length(typical, size, k)]
+
+
+@lru_cache(maxsize=1)
+def _shuffled(n: int) -> NDArray[np.int64]:
+    """All targets in random order, the same every time."""
+    return np.random.default_rng(0).permutation(n)
 
 
 def _last_length(typical: float, size: int, k: int) -> float:
@@ -97,15 +138,11 @@ def _first_prices(costs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _newton(
-    costs: NDArray[Any],
-    weights: NDArray[np.float64],
-    prices: NDArray[np.float64],
-    smoothing: float,
-    accuracy: float,
+    targets: TargetCosts, prices: NDArray[np.float64], smoothing: float, accuracy: float
 ) -> NDArray[np.float64]:
     """Raise the smoothed dual until every share is within `accuracy` of 1/k."""
-    k, damping = costs.shape[1], _FIRST_DAMPING
-    value, shares, overlap = _smoothed_dual(costs, weights, prices, smoothing)
+    k, damping = len(prices), _FIRST_DAMPING
+    value, shares, overlap = targets.smoothed_dual(prices, smoothing)
     for _ in range(_NEWTON_STEPS):
         missing = 1 / k - shares
         worst = float(np.abs(missing).max())
@@ -116,7 +153,7 @@ def _newton(
             curvature = np.diag(shares + damping / k) - overlap
             step = smoothing * np.linalg.solve(curvature, missing)
             step -= step.mean()
-            new = _smoothed_dual(costs, weights, prices + step, smoothing)
+            new = targets.smoothed_dual(prices + step, smoothing)
             rises = new[0] >= value + 1e-4 * float(missing @ step)
             if rises or float(np.abs(1 / k - new[1]).max()) < 0.9 * worst:
                 break
@@ -128,37 +165,12 @@ def _newton(
     return prices
 
 
-def _smoothed_dual(
-    costs: NDArray[Any],
-    weights: NDArray[np.float64],
-    prices: NDArray[np.float64],
-    smoothing: float,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """The dual with a softmin, each prototype's share, and how far pairs share their targets."""
-
-    if len(costs) <= _FIRST_SAMPLE * len(prices):  # much smoothing: most pairs share targets
-        value, shares, overlap = _softmin_products(costs, weights, prices, smoothing)
-        return value + float(prices.mean()), shares, overlap
-
-    def of(piece: slice) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        return _softmin_sums(costs[piece], weights[piece], prices, smoothing)
-
-    pieces = pieces_of(len(costs), max(1, -(-len(costs) // available_cores())))
-    sums = list(parallel_map(of, pieces))
-    value = sum(value for value, _, _ in sums) + float(prices.mean())
-    return (
-        value,
-        np.sum([part for _, part, _ in sums], axis=0),
-        np.sum([p for *_, p in sums], axis=0),
-    )
-
-
 def _softmin_products(
     costs: NDArray[Any],
     weights: NDArray[np.float64],
     prices: NDArray[np.float64],
     smoothing: float,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+) -> Dual:
     """The same sums as `_softmin_sums` by matrix products."""
     reduced = costs - prices
     least = reduced.min(axis=1)

@@ -155,14 +155,18 @@ def _rises(cells: Cells, pieces: NDArray[np.intp], least: Numbers) -> Numbers:
     return np.asarray(cells.piece[MASS, pieces] * (best - own))
 
 
-def cells_plan(costs: Numbers, offer: NDArray[np.int64], need: int) -> Plan | None:
+def cells_plan(
+    costs: Numbers, offer: NDArray[np.int64], need: int, prices: Numbers | None = None
+) -> Plan | None:
     """The cheapest plan in which each of k prototypes takes `need`, and all that is offered.
 
-    `costs` are n × k, one row per target. None where rounding leaves no proof.
+    `costs` are n × k, one row per target; `prices` near to those that balance it save work. None
+    where rounding leaves no proof.
     """
     offered = np.flatnonzero(offer)
     part = np.ascontiguousarray(costs[offered])
-    cells, total = filled(part, offer[offered], need, np.zeros(part.shape[1]))
+    start = np.zeros(part.shape[1]) if prices is None else prices
+    cells, total = filled(part, offer[offered], need, start)
     if not np.isfinite(total):
         return None
     used = cells.piece[MASS] > 0
@@ -175,6 +179,6 @@ def cells_plan(costs: Numbers, offer: NDArray[np.int64], need: int) -> Plan | No
     floor = float(proof.prices.min())
     potentials = proof.potentials - floor
     # A target that offers nothing is claimed by nobody: the lowest price that keeps rows away.
-    prices = np.maximum((potentials - costs).max(axis=1), 0.0)
-    prices[offered] = np.maximum(proof.prices - floor, 0.0)
-    return Plan(masses, proof.cost, prices, potentials, proof.gap, True)
+    of_targets = np.maximum((potentials - costs).max(axis=1), 0.0)
+    of_targets[offered] = np.maximum(proof.prices - floor, 0.0)
+    return Plan(masses, proof.cost, of_targets, potentials, proof.gap, True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
-from uniproto.transport.balance import balance
+from uniproto.transport.balance import TargetCosts, balance
 from uniproto.transport.exact import Plan, solve_arcs
 from uniproto.transport.proof import TOLERANCE
 
@@ -27,16 +27,22 @@ _MOST_ARCS = 5_000_000  # of the transport problem that remains
 _TARGETS_PER_PIECE = 16384
 
 
-def few_plan(costs: NDArray[np.float64], offer: NDArray[np.int64], need: int) -> Plan | None:
+def few_plan(
+    costs: NDArray[np.float64],
+    offer: NDArray[np.int64],
+    need: int,
+    start: NDArray[np.float64] | None = None,
+) -> Plan | None:
     """The cheapest plan in which each of k prototypes takes `need`, and all that is offered.
 
-    `costs` are n × k, one row per target. None where the way through the prices does not end in a
-    proven plan, for example because most targets cost several prototypes exactly the same.
+    `costs` are n × k, one row per target; `start` are prices near to those that balance them. None
+    where the way through the prices does not end in a proven plan, for example because most targets
+    cost several prototypes exactly the same.
     """
     offered = np.flatnonzero(offer)
     target_costs, masses = costs[offered] if len(offered) < len(offer) else costs, offer[offered]
     with np.errstate(all="ignore"):  # costs of extreme magnitude end in no plan, not in a wrong one
-        balanced = balance(target_costs, masses / masses.sum())
+        balanced = balance(TargetCosts(target_costs, masses / masses.sum()), start)
         if balanced is None:
             return None
         prices, width = balanced.prices, balanced.width
@@ -146,7 +152,8 @@ def _proof(
             parallel_map(lambda part: _regrets(costs, targets[part], holders[part], prices), parts)
         )
     )
-    return prices, math.fsum(regrets * masses), math.fsum(used * masses)
+    short = regrets > 0  # few: most are where they are cheapest
+    return prices, math.fsum(regrets[short] * masses[short]), math.fsum(used * masses)
 
 
 @njit(nogil=True, cache=True)

@@ -39,28 +39,37 @@ class Transport:
 
 
 def transport(
-    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None = None
+    problem: Problem,
+    rows: NDArray[np.intp],
+    plan: sp.csr_array | None = None,
+    prices: NDArray[np.float64] | None = None,
 ) -> Transport:
     """The optimal plan of these prototypes.
 
-    `plan` is any plan the prototypes already have. Where an exact solve would take too long, it
-    is returned: its cost is an upper bound, and `is_exact` is False. A solved plan is called
-    exact if its dual prices prove its cost, but for 1e-12 of it, or if all rows lie on a line;
-    and if the weights, which its whole masses differ from by a hair, change that by 1e-9 at most.
+    `prices` on them that nearly balance it save work. `plan` is any plan the prototypes already
+    have; where an exact solve would take too long, it is returned: its cost is an upper bound, and
+    `is_exact` is False. A solved plan is called exact if its dual prices prove its cost, but for
+    1e-12 of it, or if all rows lie on a line; and if the weights, which its whole masses differ
+    from by a hair, change that by 1e-9 at most.
     """
-    solved = _of_masses(problem, rows, plan)
+    solved = _of_masses(problem, rows, plan, prices)
     if problem.target_weights is None:
         return solved
     short = problem.target_weights - problem.masses.weights
     return _of_weights(problem, rows, solved, short) if short.any() else solved
 
 
-def _of_masses(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array | None) -> Transport:
+def _of_masses(
+    problem: Problem,
+    rows: NDArray[np.intp],
+    plan: sp.csr_array | None,
+    prices: NDArray[np.float64] | None,
+) -> Transport:
     masses, is_dense = problem.masses, len(rows) * problem.n <= _DENSE_ENTRIES
     if not is_dense and (line := line_of(problem.costs)) is not None:
         on_line, paid = plan_on_line(line, rows, masses)
         return Transport(float(paid.sum()) / masses.total, _shares(on_line, masses.total), True)
-    solved = None if problem.m * problem.n <= SMALL else _plan_of_few(problem, rows)
+    solved = None if problem.m * problem.n <= SMALL else _plan_of_few(problem, rows, prices)
     if solved is None and is_dense:
         solved = partial_plan(problem.costs.exact_block(rows), masses.offer, masses.need)
     if solved is not None:
@@ -90,7 +99,9 @@ def _of_weights(
     return Transport(cost, plan, is_exact, solved.prices)
 
 
-def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
+def _plan_of_few(
+    problem: Problem, rows: NDArray[np.intp], prices: NDArray[np.float64] | None
+) -> Plan | None:
     """The plan of few prototypes by their prices, where all their costs fit into memory."""
     from uniproto.transport.cells import cells_plan, cells_suit
 
@@ -106,12 +117,12 @@ def _plan_of_few(problem: Problem, rows: NDArray[np.intp]) -> Plan | None:
 
     parallel_for(fill, _pieces(problem, rows))
     if in_cells:
-        found = cells_plan(costs, problem.masses.offer, problem.masses.need)
+        found = cells_plan(costs, problem.masses.offer, problem.masses.need, prices)
         if found is not None or not is_few:
             return found
     from uniproto.transport.few import few_plan
 
-    return few_plan(costs, problem.masses.offer, problem.masses.need)
+    return few_plan(costs, problem.masses.offer, problem.masses.need, prices)
 
 
 def _by_column_generation(

@@ -13,16 +13,13 @@ from uniproto.geometry.costs import Costs
 from uniproto.geometry.distances import ANGLES, L1_DISTANCE, PRODUCTS
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import is_sparse
-from uniproto.geometry.metrics import Curve, Line, Root, Saturating
-from uniproto.methods.multilevel.level import Assigned, Level, members
+from uniproto.geometry.metrics import Line
+from uniproto.methods.multilevel.level import Assigned, Level, members, slopes
 from uniproto.problem.problem import Problem
-from uniproto.runtime.compiling import njit
-from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
+from uniproto.runtime.threads import parallel_map, pieces_of
 
-_MOST_PARTS = 64  # that rows are searched in side by side
 _SHORTLIST = 32  # rows near the centre of a cell that are compared exactly
 _SHARPENING = 5  # steps towards the best point of a cell
-_SAMPLE = 200_000  # targets these steps look at
 _LEAST_GAIN = 1e-5  # of the cost, for another round
 _HOPE = 4.0  # times what the last round gained: what the rounds to come may gain
 
@@ -47,9 +44,9 @@ def settle(level: Level, now: Assigned, rounds: int, below: float = np.inf) -> A
     return now
 
 
-def snapped(problem: Problem, points: NDArray[Any]) -> NDArray[np.intp]:
+def snapped(level: Level, points: NDArray[Any]) -> NDArray[np.intp]:
     """The given rows, and for each point the nearest row that may still be chosen."""
-    nearest = nearest_rows(problem, points, min(_SHORTLIST, len(problem.candidates)))
+    problem, nearest = level.problem, level.nearest_rows(points, _SHORTLIST)
     choice = Choice(problem, problem.initial)
     for place in range(len(points)):
         row = choice.first_free(nearest[:, place])
@@ -91,15 +88,11 @@ def _better_rows(level: Level, now: Assigned) -> tuple[NDArray[np.intp], NDArray
         lists = _of_matrix(level, now)
     places, rows = [], []
     choice = Choice(level.problem, now.prototypes)
-
-    def scores(place: int) -> tuple[int, NDArray[np.intp], NDArray[np.float64]]:
-        tried = np.append(lists[:, place], now.prototypes[place])
-        costs = level.problem.costs.block(tried, targets[place])
-        return place, tried, costs @ level.weights[targets[place]]
-
     moving = [p for p in range(len(level.problem.initial), len(now.prototypes)) if len(targets[p])]
-    for place, tried, totals in parallel_map(scores, moving):
-        better = tried[np.argsort(totals, kind="stable")]
+    tried = [np.append(lists[:, place], now.prototypes[place]) for place in moving]
+    totals = level.totals(tried, [targets[place] for place in moving])
+    for place, likely, costs in zip(moving, tried, totals, strict=True):
+        better = likely[np.argsort(costs, kind="stable")]
         better = better[: np.flatnonzero(better == now.prototypes[place])[0]]
         del choice.rows[place]  # its own row is free, and so are those near it
         row = choice.first_free(better)
@@ -112,75 +105,22 @@ def _better_rows(level: Level, now: Assigned) -> tuple[NDArray[np.intp], NDArray
 
 def _near_centres(level: Level, now: Assigned) -> NDArray[np.intp]:
     """Rows near the best point of each cell, the nearest first."""
-    problem, k = level.problem, len(now.prototypes)
-    costs: Any = problem.costs
-    points = centres(level, now.cells, level.own_costs(now), k)
+    costs: Any = level.problem.costs
+    points = centres(level, now.cells, level.own_costs(now), len(now.prototypes))
     count = _SHORTLIST
     if isinstance(costs.curve, Line) and costs.distance is not L1_DISTANCE:
         count = 4  # the nearest to the mean is the best, and others only where it is taken
     elif not isinstance(costs.curve, Line):
         points = _sharpened(level, now, points)
-    return nearest_rows(problem, points, min(count, len(problem.candidates)))
+    return level.nearest_rows(points, count)
 
 
 def _sharpened(level: Level, now: Assigned, points: NDArray[Any]) -> NDArray[Any]:
     """Further steps towards the best points, on some of the targets."""
-    costs: Any = level.problem.costs
-    some = np.arange(0, level.n, max(1, level.n // _SAMPLE))
-    weights = level.weights[some] / level.weights[some].sum()
-    part = Level(level.problem.among(level.problem.candidates[:1], some, weights))
-    cells, own = now.cells[some], np.empty(len(some))
-    parts = members(cells, len(points))
-
-    def fill(place: int) -> None:
-        if len(parts[place]):
-            point = points[place : place + 1]
-            own[parts[place]] = costs.block_of_points(point, some[parts[place]])[0]
-
+    part, cells = level.thinned(now.cells)
     for _ in range(_SHARPENING):
-        parallel_for(fill, range(len(points)))
-        points = centres(part, cells, own, len(points))
+        points = centres(part, cells, part.costs_to_own(points, cells), len(points))
     return points
-
-
-def nearest_rows(problem: Problem, points: NDArray[Any], count: int) -> NDArray[np.intp]:
-    """The `count` candidates nearest to each point, count × points, the nearest first."""
-    costs: Any = problem.costs
-    rows = problem.candidates
-    everyone = len(rows) == problem.m
-    blocks = pieces_of(len(rows), block_rows(len(points)))
-
-    def search(part: slice) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        found = np.full((len(points), count), -1, np.int64)
-        distance = np.full((len(points), count), np.inf, costs.dtype)
-        for block in blocks[part]:
-            near = costs.block_to_points(block if everyone else rows[block], points)
-            _keep_nearest(near, block.start, found, distance)
-        return found, distance
-
-    parts = list(parallel_map(search, pieces_of(len(blocks), -(-len(blocks) // _MOST_PARTS))))
-    found = np.concatenate([part for part, _ in parts], axis=1)
-    distance = np.concatenate([part for _, part in parts], axis=1)
-    order = np.argsort(distance, axis=1, kind="stable")[:, :count]  # of equal ones the first rows
-    return rows[np.take_along_axis(found, order, axis=1)].T
-
-
-@njit(nogil=True, cache=True)
-def _keep_nearest(block, first, found, distance):  # type: ignore[no-untyped-def]
-    rows, points = block.shape
-    last = found.shape[1] - 1
-    for i in range(rows):
-        for p in range(points):
-            value = block[i, p]
-            if not value < distance[p, last]:
-                continue
-            place = last
-            while place > 0 and distance[p, place - 1] > value:
-                distance[p, place] = distance[p, place - 1]
-                found[p, place] = found[p, place - 1]
-                place -= 1
-            distance[p, place] = value
-            found[p, place] = first + i
 
 
 def _by_distance(problem: Problem, point: NDArray[Any]) -> NDArray[np.intp]:
@@ -210,9 +150,6 @@ def _of_matrix(level: Level, now: Assigned) -> NDArray[np.intp]:
 # --- free centres: points of the feature space, moved until the cells they are best for stay put --
 
 
-_CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they were that near
-_FLATTEST = 1e-3  # the least slope of a cost that saturates, so that far targets count at all
-_FEWEST_AT_ONCE, _MOST_AT_ONCE = 8192, 65536  # rows
 _LEAST_STEP = 2e-4  # of the cost, for another step
 
 
@@ -236,10 +173,7 @@ def move_centres(level: Level, now: Assigned, steps: int) -> Assigned:
     for _ in range(steps):
         points = now.prototypes.copy()
         points[given:] = centres(level, now.cells, level.own_costs(now), len(points))[given:]
-        columns = level.columns(points[given:])
-        if given:
-            columns = np.concatenate([now.columns[:, :given], columns], axis=1)
-        moved = level.assign(points, columns, now.prices)
+        moved = level.assign(points, prices=now.prices)
         gain = now.value - moved.value
         if gain <= 0:
             break
@@ -249,7 +183,7 @@ def move_centres(level: Level, now: Assigned, steps: int) -> Assigned:
     return now
 
 
-def centres(level: Level, cells: NDArray[np.int32], own: NDArray[Any], k: int) -> NDArray[Any]:
+def centres(level: Level, cells: NDArray[np.int32], own: Any, k: int) -> NDArray[Any]:
     """One step towards the best point of each cell, from points that cost its targets `own`.
 
     The mean for squared distances, the mean direction for cosine, the median of each feature for
@@ -259,48 +193,15 @@ def centres(level: Level, cells: NDArray[np.int32], own: NDArray[Any], k: int) -
     gets the mean of all.
     """
     costs: Any = level.problem.costs
-    counts = level.weights * _slopes(costs.curve, own)
     if costs.distance is L1_DISTANCE and not is_sparse(costs.target):
-        return _medians(costs, cells, counts, k)
-    sums, totals = _sums(costs.target, cells, counts, k)
+        return _medians(costs, cells, level.weights * slopes(costs.curve, own), k)
+    sums, totals = level.sums(cells, own, k)
     some = totals > 0
     means = np.where(some, sums, sums.sum(axis=0)) / np.where(some, totals, totals.sum())
     if costs.distance is ANGLES:
         lengths = np.linalg.norm(means, axis=1, keepdims=True)
         means /= np.where(lengths > 0, lengths, 1.0)
     return means.astype(costs.dtype)
-
-
-def _slopes(curve: Curve, own: NDArray[Any]) -> Any:
-    """How steeply each cost rises with its distance, up to a constant."""
-    if isinstance(curve, Saturating):
-        return np.maximum(1 - own, _FLATTEST)
-    typical = float(own.mean())
-    if isinstance(curve, Root) and typical > 0:
-        return 1 / np.maximum(own / typical, _CLOSEST)
-    return 1.0
-
-
-def _sums(
-    targets: Any, cells: NDArray[np.int32], counts: NDArray[np.float64], k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The weighted sum of the rows of each cell, and its total weight as a column."""
-    n = len(cells)
-
-    def part_of(part: slice) -> NDArray[np.float64]:
-        rows = targets[part]
-        membership = sp.csr_array(
-            (counts[part].astype(rows.dtype), (cells[part], np.arange(rows.shape[0]))),
-            shape=(k, rows.shape[0]),
-        )
-        product = membership @ rows
-        return np.asarray(product.toarray() if sp.issparse(product) else product, np.float64)
-
-    step = min(max(_FEWEST_AT_ONCE, n // 64), _MOST_AT_ONCE)
-    sums = np.zeros((k, targets.shape[1]))
-    for part in parallel_map(part_of, pieces_of(n, step)):
-        sums += part
-    return sums, np.bincount(cells, counts, minlength=k)[:, None].astype(np.float64)
 
 
 def _medians(

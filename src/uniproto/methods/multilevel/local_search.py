@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.methods.multilevel.best_rows import nearest_rows
+from uniproto.methods.multilevel.level import Level
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.cell_kernels import FULL, Cells, exchange, unit_bounds, unit_costs
@@ -296,7 +296,7 @@ class Candidates:
         if len(candidates) <= _MOST_NEAR:
             return candidates
         point = np.asarray(costs.target[targets].mean(axis=0), costs.dtype).reshape(1, -1)
-        return nearest_rows(self.problem, point, _MOST_NEAR // 4)[:, 0]
+        return Level(self.problem).nearest_rows(point, _MOST_NEAR // 4)[:, 0]
 
     def drawn(self, random: np.random.Generator, count: int) -> Rows:
         """Random rows."""

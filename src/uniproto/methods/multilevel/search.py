@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from uniproto.methods.multilevel.best_rows import (
     settle,
     snapped,
 )
+from uniproto.methods.multilevel.gpu_level import level_of
 from uniproto.methods.multilevel.level import Assigned, Level, sampled
 from uniproto.methods.multilevel.local_search import LEAST_GAIN, Candidates, LocalSearch
 from uniproto.methods.picking import Pool
@@ -50,6 +51,13 @@ GoesOn = Callable[[], bool]
 Keep = Callable[[LocalSearch, str], bool]
 
 
+class Start(NamedTuple):
+    """Rows to start from, and prices that nearly balance them on all targets, where known."""
+
+    rows: Rows
+    prices: NDArray[np.float64] | None = None
+
+
 def search(problem: Problem, greedy: Method, seconds: float | None, progress: Progress) -> Picks:
     """The best rows found, by the usual work, or by as much more as fits into some seconds.
 
@@ -68,7 +76,7 @@ def search(problem: Problem, greedy: Method, seconds: float | None, progress: Pr
 def go_on(problem: Problem, rows: Rows, seconds: float, progress: Progress) -> Picks:
     """The search for some seconds from these rows on, which it never makes worse."""
     run = _Search(problem, seconds, 0.0, progress)
-    run.starts = [rows]
+    run.starts = [Start(rows)]
     run.improve()
     return run.picks(in_order=True)
 
@@ -83,8 +91,8 @@ class _Search:
     def __init__(self, problem: Problem, seconds: float, work: float, progress: Progress) -> None:
         self.problem, self.seconds, self.work, self.progress = problem, seconds, work, progress
         self.began = time.perf_counter()
-        self.starts: list[Rows] = []
-        self.best = np.empty(0, np.intp)
+        self.starts: list[Start] = []
+        self.best, self.prices = Start(np.empty(0, np.intp))
         self.cost = np.inf
         self.stages: list[dict[str, Any]] = []
         self.resumed, self.interrupted, self.work_done = False, False, 0.0
@@ -110,13 +118,13 @@ class _Search:
         allowed = np.isin(rows[len(given) :], self.problem.candidates).all()
         if len(rows) != self.problem.k or not allowed or (rows[: len(given)] != given).any():
             raise checkpoint.refused("its rows are not k of those that may be chosen")
-        self.starts, self.resumed = [rows], True
+        self.starts, self.resumed = [Start(rows)], True
         self.work_done = float(before.state["work"])
         return True
 
     def improve(self) -> None:
         """Exchange rows as long as work or seconds allow."""
-        self.best = self.starts[0]
+        self.best, self.prices = self.starts[0]
         if len(self.problem.initial) == self.problem.k:
             return
         stage = self.progress.stage("improving", max(1, int(self.seconds)))
@@ -134,7 +142,7 @@ class _Search:
 
     def _exchange(self) -> None:
         """Improve every start by exchanges, then the best one by relocations."""
-        local = LocalSearch(self.problem, self.starts[0], self.candidates)
+        local = LocalSearch(self.problem, self.best, self.candidates)
         self.local = local
         local.work_elsewhere += self.work_done
         for rows in self._every_start(local):
@@ -149,7 +157,7 @@ class _Search:
 
     def _every_start(self, local: LocalSearch) -> Iterator[Rows]:
         """The rows to start from, and others after them as long as work is left."""
-        yield from self.starts
+        yield from (start.rows for start in self.starts)
         random = np.random.default_rng([self.problem.seed, 3])
         for _ in range(_MORE_STARTS):
             if local.work >= _WORK_OF_STARTS * self.work:
@@ -160,8 +168,8 @@ class _Search:
 
     def _exchange_in_sample(self) -> None:
         """Relocations in a sample of the rows; what is better there is tried on all."""
-        solved = Level(self.problem).assign(self.starts[0])
-        self.cost = solved.value * Level(self.problem).unit
+        level = level_of(self.problem)
+        self.cost = level.assign(self.best).value * level.unit
         random = np.random.default_rng([self.problem.seed, 2])
         size = max(_MOST_ROWS, _MOST_ROWS_EACH * self.problem.k)
         part, rows = sampled(self.problem, size, random, self.best)
@@ -174,10 +182,10 @@ class _Search:
             if local.cost >= best * (1 - _WORTH_A_TRIAL):
                 return False
             best = local.cost
-            unit = Level(self.problem).unit
-            found = settled(self.problem, rows[local.rows], below=self.cost / unit)
-            if found.value * unit < self.cost * (1 - LEAST_GAIN):
-                self.best, self.cost = found.prototypes.astype(np.intp), found.value * unit
+            found = settled(level, rows[local.rows], below=self.cost / level.unit)
+            if found.value * level.unit < self.cost * (1 - LEAST_GAIN):
+                self.best, self.prices = _start_at(level, found)
+                self.cost = found.value * level.unit
                 self._note(stage)
                 self._save(local)
             return True
@@ -215,7 +223,7 @@ class _Search:
     def _another_start(self, local: LocalSearch, random: np.random.Generator) -> Rows:
         rows = rows_apart(local.candidates, random)
         if len(rows) == local.k and centres_pay(local.problem, max(self.work, _WORK)):
-            rows = near_centres(Level(local.problem), rows)
+            rows = near_centres(level_of(local.problem), rows)
             local.work_elsewhere += work_of_centres(local.problem)
         return rows
 
@@ -227,7 +235,7 @@ class _Search:
         """Note rows that are better than the best so far; whether they are."""
         if not local.cost < self.cost * (1 - LEAST_GAIN):
             return False
-        self.best, self.cost = local.rows.copy(), local.cost
+        self.best, self.prices, self.cost = local.rows.copy(), None, local.cost
         self._note(stage)
         if self.seconds:
             self._save(local)
@@ -250,7 +258,7 @@ class _Search:
         `in_order` leaves every row at its place.
         """
         rows, given = self.best, len(self.problem.initial)
-        solved = transport(self.problem, rows)
+        solved = transport(self.problem, rows, prices=self.prices)
         held = _held_costs(self.problem, rows, solved)
         order = np.arange(len(rows))
         if not in_order:
@@ -258,7 +266,7 @@ class _Search:
         plan = Transport(solved.cost, solved.plan[order], solved.is_exact, solved.prices)
         notes: dict[str, Any] = {"stages": self.stages}
         if in_order:
-            notes["exchanged"] = len(np.setdiff1d(rows, self.starts[0]))
+            notes["exchanged"] = len(np.setdiff1d(rows, self.starts[0].rows))
         if self.problem.checkpoint is not None:
             notes["resumed_from_pick"] = self.problem.k if self.resumed else 0
         if self.interrupted:
@@ -291,7 +299,7 @@ _STEPS = 30  # of the centres
 _ROUNDS = 4  # of settling on all rows, where they are many
 
 
-def first_rows(problem: Problem, greedy: Method, work: float, progress: Progress) -> list[Rows]:
+def first_rows(problem: Problem, greedy: Method, work: float, progress: Progress) -> list[Start]:
     """Rows to start from, the likeliest first and greedy picks last.
 
     `work` is what may be spent on each of them; where it is 0, only the best start is wanted.
@@ -301,16 +309,16 @@ def first_rows(problem: Problem, greedy: Method, work: float, progress: Progress
     part, rows = (
         (problem, np.arange(problem.m)) if problem.limits else sampled(problem, size, random)
     )
-    level = Level(part)
+    level = level_of(part)
     with progress.stage("starting", 2) as advance:
         picked = _picked(level, greedy, random)
         advance(1)
         if part is not problem or (work == 0 and problem.limits is None):
             starts = [_from_sample(problem, level, rows, picked)]
         elif centres_pay(problem, work):
-            starts = [near_centres(level, picked), picked]
+            starts = [Start(near_centres(level, picked)), Start(picked)]
         else:
-            starts = [picked]
+            starts = [Start(picked)]
         advance(1)
     return starts
 
@@ -330,7 +338,7 @@ def work_of_centres(problem: Problem) -> float:
 
 def near_centres(level: Level, rows: Rows) -> Rows:
     """The rows nearest to free centres that start at these rows."""
-    return snapped(level.problem, _centres(level, rows).prototypes[len(level.problem.initial) :])
+    return snapped(level, _centres(level, rows).prototypes[len(level.problem.initial) :])
 
 
 def rows_apart(candidates: Candidates, random: np.random.Generator) -> Rows:
@@ -356,9 +364,8 @@ def rows_apart(candidates: Candidates, random: np.random.Generator) -> Rows:
     return np.array(rows, np.intp)
 
 
-def settled(problem: Problem, rows: Rows, prices: Any = None, below: float = np.inf) -> Assigned:
+def settled(level: Level, rows: Rows, prices: Any = None, below: float = np.inf) -> Assigned:
     """Let each prototype give way to the best row of its cell, on all targets."""
-    level = Level(problem)
     return settle(level, level.assign(rows, prices=prices), _ROUNDS, below)
 
 
@@ -376,16 +383,20 @@ def _centres(level: Level, rows: Rows) -> Assigned:
     return move_centres(level, level.assign(as_points(level, rows)), _STEPS)
 
 
-def _from_sample(problem: Problem, level: Level, rows: Rows, picked: Rows) -> Rows:
+def _from_sample(problem: Problem, level: Level, rows: Rows, picked: Rows) -> Start:
     """What greedy picks on a sample become: free centres, then the best rows of all."""
-    found, given = level.assign(picked), len(problem.initial)
+    whole, found, given = level_of(problem), level.assign(picked), len(problem.initial)
     chosen, prices = rows[picked], found.prices
     if have_centres(problem.costs):
         centres = _centres(level, picked)
-        near = level.assign(snapped(level.problem, centres.prototypes[given:]))
+        near = level.assign(snapped(level, centres.prototypes[given:]))
         if near.value < found.value:
-            chosen, prices = snapped(problem, centres.prototypes[given:]), centres.prices
+            chosen, prices = snapped(whole, centres.prototypes[given:]), centres.prices
     else:
         better = settle(level, found, _STEPS)
         chosen, prices = rows[better.prototypes], better.prices
-    return settled(problem, chosen, prices).prototypes.astype(np.intp)
+    return _start_at(whole, settled(whole, chosen, prices))
+
+
+def _start_at(level: Level, found: Assigned) -> Start:
+    return Start(found.prototypes.astype(np.intp), found.prices * level.unit)
