@@ -108,8 +108,15 @@ def fill_costs(
 
 def make_heap(values: Values, rows: NDArray[Any]) -> None:
     """Put these rows, which ascend, and their costs in order: a sorted list is a heap."""
-    rows = rows[np.argsort(values.cost[rows], kind="stable")]
-    values.rows[: len(rows)], values.keys[: len(rows)] = rows, values.cost[rows]
+    costs = values.cost[rows]
+    order = np.argsort(costs)  # much quicker than a stable sort, but ties come as they like
+    keys = costs[order]
+    ties = np.zeros(len(rows), np.bool_)
+    ties[1:] = keys[1:] == keys[:-1]
+    ties[:-1] |= ties[1:]
+    tied = np.flatnonzero(ties)
+    order[tied] = order[tied][np.lexsort((order[tied], keys[tied]))]
+    values.rows[: len(rows)], values.keys[: len(rows)] = rows[order], keys
 
 
 @njit(cache=True, nogil=True)

@@ -19,8 +19,9 @@ from uniproto.runtime.threads import available_cores, parallel_for, pieces_of
 
 _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2
-_ROWS_RECOMPUTED_TOGETHER = 256
+_ROWS_RECOMPUTED_TOGETHER, _SHARE_RECOMPUTED = 256, 32  # or a part of all rows
 _ROWS_EVALUATED_TOGETHER = 1024
+_PIECES_EACH = 8  # for each core, if rows are many
 _FEWEST_ROWS_SAVED, _PIECES_SAVED = 256, 64  # of lists that are saved while they are built
 _MORE_THAN_A_FILL = 1.25  # some of the nearest targets may be claimed
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
@@ -214,7 +215,7 @@ class LazyFills:
         if self._lists.columns.shape[1] < self._fill:  # a list is of no use after the next pick
             stale |= self._values.moment < self.picked
         waiting = np.flatnonzero(stale & self._values.alive)
-        together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // 32)
+        together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // _SHARE_RECOMPUTED)
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
@@ -242,7 +243,7 @@ class LazyFills:
         def evaluate(piece: slice) -> None:
             kernels.fill_costs(lists, rows[piece], self.unclaimed, self.need, cost, exact)
 
-        parallel_for(evaluate, pieces_of(len(rows), _ROWS_EVALUATED_TOGETHER))
+        parallel_for(evaluate, _pieces(len(rows)))
 
     def _compute(self, rows: NDArray[np.intp], advance: Advance = unseen) -> None:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
@@ -266,7 +267,10 @@ class LazyFills:
         """One try of `_compute` with lists of a given length; returns the rows it was short for."""
         found, where = self._index.nearest(self.candidates[rows], length, advance)
         if len(self._columns) < self.problem.n:
-            where = self._columns.take(where)
+            parallel_for(
+                lambda part: self._columns.take(where[part], out=where[part], mode="clip"),
+                _pieces(len(rows)),
+            )
         count = found.shape[1]
         complete = count == len(self._columns)
         tail = np.full(len(rows), np.inf) if complete else found[:, -1].astype(np.float64)
@@ -284,12 +288,17 @@ class LazyFills:
         stored = min(self._lists.columns.shape[1], count)
         if len(done) == len(self.candidates) and stored == count:  # all at once: no copy
             self._lists = self._lists._replace(costs=found, columns=where)
-        elif len(done) == len(rows):  # the usual case, without picking rows out of large arrays
-            self._lists.costs[as_slice(rows), :stored] = found[:, :stored]
-            self._lists.columns[as_slice(rows), :stored] = where[:, :stored]
         else:
-            self._lists.costs[done, :stored] = found[exact, :stored]
-            self._lists.columns[done, :stored] = where[exact, :stored]
+
+            def store(part: slice) -> None:
+                kept = (
+                    slice(None) if exact[part].all() else exact[part]
+                )  # no copy in the usual case
+                own = as_slice(rows[part][kept])
+                self._lists.costs[own, :stored] = found[part][kept, :stored]
+                self._lists.columns[own, :stored] = where[part][kept, :stored]
+
+            parallel_for(store, _pieces(len(rows)))
         self._lists.prefix[done] = np.minimum(lists.prefix[exact], stored)
         self._lists.rest[done] = np.minimum(lists.rest[exact], stored)
         self._lists.stop[done] = stored
@@ -297,3 +306,9 @@ class LazyFills:
         self._values.cost[done], self._values.exact[done] = cost[exact], True
         self._values.moment[done] = self.picked
         return rows[~exact]
+
+
+def _pieces(rows: int) -> list[slice]:
+    """Rows in pieces that are many enough for all cores, and few enough to be handed out."""
+    most = max(_ROWS_EVALUATED_TOGETHER, rows // (_PIECES_EACH * available_cores()))
+    return pieces_of(rows, most)
