@@ -179,6 +179,32 @@ def ends() -> Iterator[None]:
     signal.signal(signal.SIGVTALRM, before)
 
 
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Tensors that believe to be on a GPU; tiles of 48 rows, read back a few at a time."""
+    from uniproto.geometry import gpu_lists
+    from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
+
+    moved = torch.Tensor.to
+
+    def stay(tensor: Any, *args: Any, **options: Any) -> Any:
+        return tensor if args == ("cuda",) else moved(tensor, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", stay)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
+    monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(GpuLists, "free_memory", lambda lists: 10**9)
+    monkeypatch.setattr(GpuIndex, "_rows_per_tile", lambda index: 48)
+    monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
+    return torch
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A real browser, for the pages we write; where there is none, their tests are skipped.

@@ -476,28 +476,6 @@ def test_faiss_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- a GPU, or the lack of one --------------------------------------------------------------------
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def pretended_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Tensors that believe to be on a GPU; tiles of 48 rows, read back a few at a time."""
-    moved = torch.Tensor.to
-
-    def stay(tensor: Any, *args: Any, **options: Any) -> Any:
-        return tensor if args == ("cuda",) else moved(tensor, *args, **options)
-
-    monkeypatch.setattr(torch.Tensor, "to", stay)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
-    monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
-    monkeypatch.setattr(GpuIndex, "_rows_per_tile", lambda index: 48)
-    monkeypatch.setattr(gpu_lists, "_pinned_memory", lambda: torch.empty(20_000, dtype=torch.uint8))
-    return torch
-
-
 def index_on(torch: Any, costs: Any, columns: np.ndarray | None = None) -> GpuIndex:
     target = costs.target if columns is None else costs.target[columns]
     return GpuIndex(

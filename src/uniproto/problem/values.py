@@ -135,14 +135,15 @@ class Columns:
 class Compute:
     """Where and with how much memory to compute: `compute=Compute(memory="4GB")`.
 
-    It changes how long the answer takes; only `neighbours="faiss"` can change the answer.
+    It changes how long the answer takes. A GPU rounds differently, so that the search may end at
+    other rows of about the same cost; `neighbours="faiss"` is approximate.
 
     Args:
         memory: how much working memory to use beyond the inputs: bytes, or a text such as "4GB".
             Default: a quarter of free memory. A file that would take more than that stays on
             disk, or is refused where its format does not allow it.
-        device: where nearest rows are found: `"cpu"`, `"cuda"`, or `"auto"`, which takes a GPU
-            where torch sees one.
+        device: where to search: `"cpu"`, `"cuda"`, or `"auto"`, which takes a GPU where torch sees
+            one.
         neighbours: `"exact"`, or `"faiss"` for approximate nearest rows, whose measured recall is
             in `Selection.details.notes`.
 
