@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uniproto.errors import InvalidInputError, require_int, require_name
-from uniproto.lm.batches.methods import BATCH_METHODS, BatchMethod
-from uniproto.lm.batches.selector import MODES, BatchSelector, as_batch_method
+from uniproto.lm.batches.methods import BATCH_METHODS, BatchMethod, as_batch_method
+from uniproto.lm.batches.selector import MODES, BatchSelector
 from uniproto.methods import Method
 from uniproto.runtime.settings import setting
 
@@ -123,6 +123,11 @@ class SelectionConfig:
         for name, known in (("features", FEATURES), ("loss", LOSSES), ("moments", MOMENTS)):
             if getattr(self, name) is not None:
                 require_name(name, getattr(self, name), known)
+        if isinstance(self.keep_small, float) and not 0 < self.keep_small < 1:
+            raise InvalidInputError(
+                f"keep_small={self.keep_small} must lie between 0 and 1 as a share of the data "
+                "(0.01 for 1 %)."
+            )
         if self.loss_fn is not None and self.name == "greats":
             raise InvalidInputError(
                 "method='greats' takes no loss_fn: it compares whole gradients of language models."
@@ -185,13 +190,6 @@ class SelectionConfig:
         small: Collection[Hashable] | None = None,
     ) -> BatchSelector:
         """The selector that makes the choice; `small` are the sources of a share's `keep_small`."""
-        if isinstance(self.keep_small, float):
-            if not 0 < self.keep_small < 1:
-                raise InvalidInputError(
-                    f"keep_small={self.keep_small} must lie between 0 and 1 as a share of the data "
-                    "(0.01 for 1 %)."
-                )
-            small = () if small is None else small
         return BatchSelector(
             self.method,
             self.mode,
@@ -199,7 +197,7 @@ class SelectionConfig:
             metric=self.metric,
             bandwidth=self.bandwidth,
             budgets=self.budgets,
-            keep_small=small if isinstance(self.keep_small, float) else self.keep_small,
+            keep_small=(small or ()) if isinstance(self.keep_small, float) else self.keep_small,
             coordinates=self.coordinates,
             seed=seed,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, require_name
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.cpu_lists import sort_rows
@@ -28,7 +28,7 @@ from uniproto.lm.batches.inputs import (
     norms,
     pool_costs,
 )
-from uniproto.methods import Greedy, Method, UniProto
+from uniproto.methods import Greedy, Method, UniProto, as_method
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import Compute
 from uniproto.runtime.progress import Progress
@@ -244,8 +244,12 @@ BATCH_METHODS = {
 }
 
 
-def from_object(method: Method) -> BatchMethod:
-    """A method object of `uniproto.methods` with its options, on the same costs."""
+def as_batch_method(method: str | Method) -> BatchMethod:
+    """A method by its name, or a method object of `uniproto.methods`, on the same costs."""
+    if isinstance(method, str):
+        require_name("method", method, BATCH_METHODS)
+        return BATCH_METHODS[method]
+    method = as_method(method)
     if method in (UniProto(), Greedy()):
         # Inside a training step every pick counts: compiled loops, no second of search.
         return BATCH_METHODS[method.name]

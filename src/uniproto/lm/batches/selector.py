@@ -28,15 +28,9 @@ from uniproto.lm.batches.inputs import (
     require_costs_of_at_least_zero,
     require_directions,
 )
-from uniproto.lm.batches.methods import (
-    BATCH_METHODS,
-    BatchMethod,
-    Part,
-    from_object,
-    validation_gain,
-)
+from uniproto.lm.batches.methods import Part, as_batch_method, validation_gain
 from uniproto.lm.batches.quotas import by_largest_remainder, carry_over, shares
-from uniproto.methods import Method, as_method
+from uniproto.methods import Method
 from uniproto.problem.groups import quotas
 from uniproto.problem.masses import integer_masses
 from uniproto.transport.exact import partial_plan
@@ -391,11 +385,3 @@ class BatchSelector:
             require_directions(pool.features)
         elif pool.metric == "precomputed" and not isinstance(pool.features, Gram):
             require_costs_of_at_least_zero(pool.features)
-
-
-def as_batch_method(method: str | Method) -> BatchMethod:
-    """A method by its name, or a method object with its options."""
-    if isinstance(method, str):
-        require_name("method", method, BATCH_METHODS)
-        return BATCH_METHODS[method]
-    return from_object(as_method(method))

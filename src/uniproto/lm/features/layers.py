@@ -280,16 +280,12 @@ def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
 
 
 def _no_value_projection(name: str, block: nn.Module, found: list[str]) -> InvalidInputError:
-    linear = [f"{name}.{inner}" for inner, _ in _linear_layers(block)]
-    received = (
-        f"a last block {name} ({type(block).__name__}) with "
-        f"{'several: ' + ', '.join(found) if found else 'none of the known names'}"
-    )
-    example = linear[0] if linear else f"{name}.…"
+    linear = [f"{name}.{inner}" for inner, _ in _linear_layers(block)]  # one at least
     return InvalidInputError(
-        f"The last block must have one value projection, but has {received}. Name the layer to "
-        f"differentiate: layer={example!r}. The linear layers of that block: "
-        f"{', '.join(linear) or 'none'}."
+        f"The last block, {name} ({type(block).__name__}), must have one value projection, but has "
+        f"{'several: ' + ', '.join(found) if found else 'none of the known names'}. Name the layer "
+        f"to differentiate: layer={linear[0]!r}. The linear layers of that block: "
+        f"{', '.join(linear)}."
     )
 
 
