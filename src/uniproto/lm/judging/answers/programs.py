@@ -33,11 +33,12 @@ def extract_program(output: str) -> str | None:
         blocks.insert(0, "\n".join(map(textwrap.dedent, blocks)))
     begins = [at for at, line in enumerate(lines) if _BEGINS.match(line)][:1]
     bare = ["\n".join(lines[at:]) for at in (0, *begins)]
-    parser = _Parser()
-    try:
-        return next(filter(None, map(parser.longest_program, [*blocks, *bare])), None)
-    except _TooMuchWorkError:
-        return None
+    left = _MAX_PARSED
+    for code in (*blocks, *bare):
+        program, left = _longest_program(code, left)
+        if program is not None or left < 0:
+            return program
+    return None
 
 
 def _python_blocks(lines: list[str]) -> list[str]:
@@ -58,38 +59,28 @@ def _python_blocks(lines: list[str]) -> list[str]:
     return blocks
 
 
-class _TooMuchWorkError(Exception):
-    """The parser was asked for more than any honest answer needs."""
+def _longest_program(code: str, left: int) -> tuple[str | None, int]:
+    """The longest beginning that parses and does something, None where there is none.
 
-
-class _Parser:
-    """Python's parser with a limit on its work, since a hostile text can fail at every line."""
-
-    def __init__(self) -> None:
-        self.characters_left = _MAX_PARSED
-
-    def longest_program(self, code: str) -> str | None:
-        """The longest beginning that parses and does something, None where there is none."""
-        lines = textwrap.dedent(code).strip("\n").split("\n")
-        while lines:
-            candidate = "\n".join(lines).rstrip()
-            try:
-                tree = self._parse(candidate)
-            except SyntaxError as error:
-                del lines[_end_before(error, lines) :]
-                continue
-            except (ValueError, RecursionError, MemoryError):  # too deep, or no text at all
-                return None
-            return candidate if any(map(_does_something, tree.body)) else None
-        return None
-
-    def _parse(self, code: str) -> ast.Module:
-        self.characters_left -= len(code)
-        if self.characters_left < 0:
-            raise _TooMuchWorkError
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a model's odd escapes are its own affair
-            return ast.parse(code)
+    And the characters left of those that may be parsed: a hostile text can fail at every line.
+    """
+    lines = textwrap.dedent(code).strip("\n").split("\n")
+    while lines:
+        candidate = "\n".join(lines).rstrip()
+        left -= len(candidate)
+        if left < 0:
+            break
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a model's odd escapes are its own affair
+                tree = ast.parse(candidate)
+        except SyntaxError as error:
+            del lines[_end_before(error, lines) :]
+            continue
+        except (ValueError, RecursionError, MemoryError):  # too deep, or no text at all
+            break
+        return (candidate if any(map(_does_something, tree.body)) else None), left
+    return None, left
 
 
 def _end_before(error: SyntaxError, lines: list[str]) -> int:
