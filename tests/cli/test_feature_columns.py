@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import uniproto
-from uniproto.cli import main
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import read_input
 
@@ -25,7 +24,7 @@ TABLE = pd.DataFrame(RNG.normal(size=(60, 3)), columns=["age", "income", COMMA])
 TARGET = pd.DataFrame(RNG.normal(size=(30, 3)), columns=[COMMA, "income", "age"]).assign(
     score=1.0, kind="a"
 )
-Run = Callable[..., tuple[int, str]]
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -41,16 +40,6 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             rows = slice(len(frame) * part // 3, len(frame) * (part + 1) // 3)
             frame[rows].to_parquet(f"{name}/{part}.parquet", index=False)
     np.save("bare.npy", TABLE[["age", "income"]].to_numpy())
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def ended(*arguments: object) -> tuple[int, str]:
-        status = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return status, out if status == 0 else err
-
-    return ended
 
 
 def chosen() -> list[int]:
@@ -79,8 +68,8 @@ WAYS = {
 @pytest.mark.parametrize("pool", POOLS)
 def test_only_these_columns_are_features(pool: str, way: str, run: Run) -> None:
     options, columns = WAYS[way]
-    status, out = run("select", pool, "-k", K, *options, "-o", "out")
-    assert status == 0, out
+    status, out, err = run("select", pool, "-k", K, *options, "-o", "out")
+    assert status == 0, err
     groups = TABLE["kind"].to_numpy() if "--groups" in options else None
     expected = uniproto.select(TABLE[columns].to_numpy(), K, groups=groups)
     assert chosen() == expected.indices.tolist()
@@ -125,8 +114,8 @@ def test_other_commands_take_them(run: Run) -> None:
     for command in (["compare", "-k", "3", "--methods", "uniproto"], ["path", "--ks", "3"]):
         cost = {}
         for options in (["--features", f"age,{COMMA}"], ["--features", "age", "--features", COMMA]):
-            status, out = run(command[0], "pool.csv", *command[1:], *options, "-o", "out")
-            cost[options[1]] = out if status else pd.read_csv(f"out/{_result(command[0])}")
+            status, _, err = run(command[0], "pool.csv", *command[1:], *options, "-o", "out")
+            cost[options[1]] = err if status else pd.read_csv(f"out/{_result(command[0])}")
         assert "Did you mean" in cost[f"age,{COMMA}"]  # its comma separates names
         expected = uniproto.select(TABLE[["age", COMMA]].to_numpy(), 3).cost
         assert cost["age"]["cost"].tolist() == pytest.approx([expected])
@@ -194,7 +183,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_makes_no_sense_is_refused(line: str, run: Run) -> None:
-    status, err = run("select", *line.split(), "-k", K, "-o", "out")
+    status, _, err = run("select", *line.split(), "-k", K, "-o", "out")
     assert status == 2
     assert err.startswith("uniproto: error: ")
     for words in REFUSED[line].split(" * "):

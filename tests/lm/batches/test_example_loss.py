@@ -1,13 +1,8 @@
 """Every chosen example counts equally, whatever its length, batch, pass or process."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import (
+from tests.lm.batches.test_selection_trainer import (
     collate,
     examples,
     losses_logged,

@@ -1,15 +1,11 @@
 """Packed rows, several examples each: scored, chosen and trained on one by one."""
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
-
-sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import (
+from tests.lm.batches.test_selection_trainer import (
     collate,
     examples,
     recorded,
@@ -17,7 +13,7 @@ from test_selection_trainer import (
     tiny_model,
     trl_settings,
 )
-from test_selection_trainer import make as make_trainer
+from tests.lm.batches.test_selection_trainer import make as make_trainer
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import (

@@ -1,24 +1,23 @@
 """Two processes train one model: each selects from its own pool, and all examples count equally."""
 
 import json
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from tests.lm.batches.test_selection_trainer import tiny_model
 from tests.lm.torchrun import run_twice
-
-sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import tiny_model
 
 # Starting the processes takes much longer than training: one start for all runs.
 _PROGRAM = """
     import json, sys
     from pathlib import Path
-    sys.path.insert(0, {tests!r})
-    from test_example_loss import uneven
-    from test_selection_trainer import examples, make, recorded, tiny_model, weights
+    sys.path.insert(0, {root!r})
+    from tests.lm.batches.test_example_loss import uneven
+    from tests.lm.batches.test_selection_trainer import (
+        examples, make, recorded, tiny_model, weights
+    )
     from uniproto.lm.batches.trainer import leave_together
 
     def trained(name, *given, **options):
@@ -59,7 +58,9 @@ def folder(tmp_path_factory):
     """What both processes wrote of every run."""
     out = tmp_path_factory.mktemp("runs")
     script = out / "run.py"
-    script.write_text(textwrap.dedent(_PROGRAM.format(tests=str(Path(__file__).resolve().parent))))
+    script.write_text(
+        textwrap.dedent(_PROGRAM.format(root=str(Path(__file__).resolve().parents[3])))
+    )
     run_twice(str(script), str(out))
     return out
 

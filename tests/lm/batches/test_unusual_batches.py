@@ -1,15 +1,11 @@
 """Batches and models that selection must refuse or treat rightly: packed, pairs, other losses."""
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
-
-sys.path.append(str(Path(__file__).parent))
-from test_selection_trainer import (
+from tests.lm.batches.test_selection_trainer import (
     arguments,
     collate,
     examples,
