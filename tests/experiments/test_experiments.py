@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from support.runs import Runs
-from uniproto.cli import main
+from support.runs import Runs, as_setup
+from uniproto.cli import build_parser, main
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.runs.publish import Noted, noting
@@ -115,29 +115,10 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 
 def test_fresh_forgets_our_rows_and_nothing_else(tmp_path: Path) -> None:
-    from argparse import Namespace
-
-    from support.runs import as_setup
-
     Runs(tmp_path, "trial", {"k": 3}).add({"seed": 0}, [{"cost": 1.0}])
     other = tmp_path / "mine.jsonl"
     other.write_text('{"text": "not ours"}\n')
-    options = Namespace(
-        data=None,
-        out=str(tmp_path),
-        quick=False,
-        full=False,
-        quiet=True,
-        fresh=True,
-        part=None,
-        seeds=None,
-        steps=None,
-        model=None,
-        learning_rate=None,
-        plan=None,
-        side_by_side=None,
-        until=None,
-    )
+    options = build_parser().parse_args(["experiment", "trial", "--fresh", "--out", str(tmp_path)])
     as_setup(options, "trial")
     assert other.exists()
     assert Runs(tmp_path, "trial", {"k": 4}).rows == []
