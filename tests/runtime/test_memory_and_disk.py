@@ -141,38 +141,29 @@ def test_following_the_advice_of_a_refusal_works(method: UniProto, dtype: str) -
         uniproto.select(source, K, compute=uniproto.Compute(memory=advised - 1), **question)
 
 
+EXACT = rf"the exact plan is solved over {K} × {N} .*memory={K * N * 8}, or use"
+ENTROPIC = rf"plan=Entropic\(…\) holds {M} × {N} .*Use plan='extend'"
+
+
 @pytest.mark.parametrize(
-    "method",
-    [Greedy(plan="resolve"), Greedy(gains="exact")],
-    ids=["resolve", "exact"],
+    ("method", "entries", "said"),
+    [
+        (Greedy(plan="resolve"), K * N, EXACT),
+        (Greedy(gains="exact"), K * N, EXACT),
+        (Greedy(plan=Entropic(reg=0.1)), M * N, ENTROPIC),
+    ],
+    ids=["resolve", "exact", "entropic"],
 )
-def test_an_exact_plan_asks_for_its_matrix_first(method: UniProto) -> None:
+def test_a_plan_asks_for_its_matrix_first(method: Greedy, entries: int, said: str) -> None:
     source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    needed = K * N * 8
-    with pytest.raises(
-        InfeasibleError, match=rf"the exact plan is solved over {K} × {N} .*memory={needed}, or use"
-    ):
-        uniproto.select(
-            source, K, target, method=method, compute=uniproto.Compute(memory=needed - 1)
-        )
-    scarce = uniproto.select(
-        source, K, target, method=method, compute=uniproto.Compute(memory=needed)
-    )
+    enough, too_little = (uniproto.Compute(memory=8 * entries - less) for less in (0, 1))
+    with pytest.raises(InfeasibleError, match=said):
+        uniproto.select(source, K, target, method=method, compute=too_little)
+    scarce = uniproto.select(source, K, target, method=method, compute=enough)
     plain = uniproto.select(source, K, target, method=method)
     assert scarce.indices.tolist() == plain.indices.tolist()
-
-
-def test_the_entropic_plan_asks_for_its_matrix_first() -> None:
-    source, target = rows_of("f4", M, 1), rows_of("f4", N, 2)
-    method, needed = Greedy(plan=Entropic(reg=0.1)), M * N * 8
-    with pytest.raises(
-        InfeasibleError, match=rf"plan=Entropic\(…\) holds {M} × {N} .*Use plan='extend'"
-    ):
-        uniproto.select(
-            source, K, target, method=method, compute=uniproto.Compute(memory=needed - 1)
-        )
-    uniproto.select(source, K, target, method=method, compute=uniproto.Compute(memory=needed))
-    uniproto.select(source, K, target, compute=uniproto.Compute(memory=needed - 1))  # as advised
+    if said == ENTROPIC:
+        uniproto.select(source, K, target, compute=too_little)  # as advised
 
 
 @pytest.mark.parametrize("memory", ["20KB", "200KB", "1GB", None])
