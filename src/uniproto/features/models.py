@@ -29,10 +29,8 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/
 _OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # beside safetensors
 
 
-def require_model(name: object, packages: Sequence[str], purpose: str, extra: str) -> None:
-    """Refuse what cannot name a model, and any model where the packages it runs on are missing."""
-    if not isinstance(name, str) or not name:
-        raise invalid("model", "must be a name or a folder", repr(name), "Pass a text.")
+def require_packages(packages: Sequence[str], purpose: str, extra: str) -> None:
+    """Refuse a model where the packages it runs on are missing."""
     if any(find_spec(package) is None for package in packages):
         raise MissingExtraError(purpose, extra)
 

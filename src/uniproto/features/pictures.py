@@ -42,17 +42,14 @@ class UnreadableError(Exception):
 def pictures_in(folder: Path) -> list[str]:
     """The pictures of a folder and its sub-folders, sorted, as paths relative to it."""
     found = []
-    try:
-        for place, folders, names in os.walk(folder):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            inside = Path(place).relative_to(folder)
-            found += [
-                (inside / name).as_posix()
-                for name in names
-                if Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
-            ]
-    except OSError as error:
-        raise InputFileError(f"{folder} cannot be read ({error.strerror}).") from error
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inside = Path(place).relative_to(folder)
+        found += [
+            (inside / name).as_posix()
+            for name in names
+            if Path(name).suffix.lower() in ENDINGS and not name.startswith(".")
+        ]
     if not found:
         raise InputFileError(f"{folder} holds no pictures (.jpg, .png, .webp …). Check the path.")
     return sorted(found)

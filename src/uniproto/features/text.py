@@ -38,7 +38,7 @@ from uniproto.features.models import (
     model_identity,
     read_settings,
     require_digest,
-    require_model,
+    require_packages,
     sees_gpu,
     torch_device,
 )
@@ -87,7 +87,9 @@ def embed_text(
     [(1, 'empty')]
     """
     _require_several(texts)
-    listed = _lasting(texts)
+    if hasattr(texts, "to_pylist"):  # an Arrow array
+        texts = texts.to_pylist()
+    listed: Any = texts if isinstance(texts, Sized) else list(texts)  # they are looked at twice
     return embed(
         listed,
         len(listed),
@@ -106,17 +108,6 @@ def _require_several(texts: Any) -> None:
         raise InvalidInputError("'texts' must be several texts, not one. Put it into a list.")
 
 
-def _lasting(texts: Iterable[Any]) -> Any:
-    """The texts, which can be gone through more than once."""
-    try:
-        if hasattr(texts, "to_pylist"):  # an Arrow array
-            return list(texts.to_pylist())
-        return texts if isinstance(texts, Sized) and isinstance(texts, Iterable) else list(texts)
-    except TypeError as error:
-        kind = type(texts).__name__
-        raise InvalidInputError(f"'texts' must be a list of texts, not a {kind}.") from error
-
-
 def find_text_model(
     name: str, batch_size: int | None, device: str, digest: str | None = None
 ) -> Model:
@@ -124,7 +115,7 @@ def find_text_model(
 
     Where the model's `digest` is given, no other is accepted, and nothing is downloaded.
     """
-    require_model(name, ("torch", "transformers"), _PURPOSE, "text")
+    require_packages(("torch", "transformers"), _PURPOSE, "text")
     folder = _packaged(name) if name.lower() in _PACKAGED and not Path(name).is_dir() else None
     if folder is None:
         folder = find_model(name, download=digest is None)

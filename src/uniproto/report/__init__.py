@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from uniproto.errors import require_int
 from uniproto.runs.publish import write_page
 
@@ -68,8 +66,9 @@ def report_selection(
         target = examples(n, **of_target)
     if problem is not None and problem.given is not None and source.text is source.pictures is None:
         source, target = _with_tables(problem.given, source, target)
-    if problem is not None and problem.groups and source.groups is None:
-        source, target = _with_groups(problem, source, target)
+    if problem is not None and problem._group_labels is not None and source.groups is None:
+        labels, others = problem._group_labels
+        source, target = replace(source, groups=labels), replace(target, groups=others)
     commands = [("This page", f"selection.report({os.fspath(path)!r})")]
     return write_report(
         selection,
@@ -90,14 +89,3 @@ def _with_tables(given: Given, source: Examples, target: Examples) -> tuple[Exam
     first = shown_table(given.source)
     second = first if given.target is given.source else shown_table(given.target)
     return replace(source, table=first), replace(target, table=second)
-
-
-def _with_groups(problem: Problem, source: Examples, target: Examples) -> tuple[Examples, Examples]:
-    """The groups that the problem was split into; rows of none are called so."""
-    sides = []
-    for examples, rows_of in ((source, "source_rows"), (target, "target_rows")):
-        labels = np.full(examples.count, "(no prototypes)", object)
-        for group in problem.groups:
-            labels[getattr(group, rows_of)] = group.label
-        sides.append(replace(examples, groups=labels))
-    return sides[0], sides[1]

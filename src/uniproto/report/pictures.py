@@ -104,9 +104,6 @@ def _content(picture: Any) -> bytes:
 def _encoded(image: Any, edge: int) -> str:
     from PIL import Image, ImageOps, features
 
-    width, height = image.size
-    if width * height > (Image.MAX_IMAGE_PIXELS or np.inf):
-        raise UnreadableError(f"it unfolds to {width:,} x {height:,} pixels")
     if image.format == "JPEG":
         image.draft("RGB", (2 * edge, 2 * edge))  # decode no finer than needed
     image = ImageOps.exif_transpose(image)

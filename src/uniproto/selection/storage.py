@@ -230,12 +230,8 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def _given(manifest: dict[str, Any]) -> Given | None:
     """How new rows are compared with these prototypes, as far as that was saved."""
     columns, record = manifest.get("features"), manifest.get("preparation")
-    if record is not None and "transformer" in record:
-        return None  # the user's own, which is not saved
-    if columns is None:
-        return None
-    if not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
-        raise ValueError("its record of the features is damaged")
+    if columns is None or (record is not None and "transformer" in record):
+        return None  # an array's, or those of the user's own transformer, which is not saved
     preparation = None if record is None else Preparation.from_record(record)
     return Given(columns=tuple(columns), preparation=preparation)
 

@@ -33,7 +33,7 @@ from uniproto.features.models import (
     loading,
     model_identity,
     require_digest,
-    require_model,
+    require_packages,
     sees_gpu,
     torch_device,
 )
@@ -206,7 +206,7 @@ class LanguageModelFeatures(ModelOfTexts):
         device: str,
         digest: str | None = None,
     ) -> None:
-        require_model(name, ("torch", "transformers"), _PURPOSE, _EXTRA)
+        require_packages(("torch", "transformers"), _PURPOSE, _EXTRA)
         self.name, self.features, self.device = name, features, device
         self.batch_size = batch_size_of(batch_size, _BATCH[features.kind][sees_gpu(device)])
         place = find_model(name, download=digest is None)
