@@ -244,7 +244,7 @@ def _composition(asked: CurateSpec, inputs: Inputs, selection: Selection) -> lis
     from collections import Counter
 
     table = inputs.pool.table
-    if asked.source is None or table is None or asked.source not in table.column_names:
+    if table is None or asked.source not in inputs.pool.names:
         return []
     counts = table.column(asked.source).value_counts().to_pylist()
     every = Counter({each["values"]: each["counts"] for each in counts})

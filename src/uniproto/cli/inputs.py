@@ -76,7 +76,6 @@ class Inputs:
         for role, data in (("source", self.pool), ("target", self.target)):
             if data is not None and _is_arrow(data.features):  # what became of a table's columns
                 rows, width = len(data.features), costs.source.shape[1]
-                assert self.problem.given is not None
                 columns = list(self.problem.given.columns)
                 found[role] |= {"shape": [rows, width], "columns": columns}
         return found
@@ -160,7 +159,6 @@ def _columns(spec: SelectSpec, pool: InputData) -> Any:
 def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) -> Given:
     """The rows as they are in the files, for people to look at, and why columns are set aside."""
     given = problem.given
-    assert given is not None
     source, target = (each.features if each.table is None else each.table for each in (pool, aim))
     columns = () if spec.embeds else given.columns or pool.feature_columns
     preparation = given.preparation
@@ -179,7 +177,7 @@ def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) 
 def _target_groups(spec: SelectSpec, target: InputData | None) -> NDArray[Any] | None:
     if spec.groups is None or target is None:
         return None
-    if target.table is not None and spec.groups not in target.table.column_names:
+    if target.names and spec.groups not in target.names:
         raise InputFileError(
             f"{target.path}: the target needs the column {spec.groups!r} of --groups, too. If it "
             "has no such labels, limit the sources of POOL instead: --at-most, --at-least or "
@@ -193,7 +191,6 @@ def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
     from uniproto.problem.near import rows_near
 
     given, pool = inputs.problem.given, inputs.pool
-    assert given is not None
     near = rows_near(
         given.features(pool.features) if _is_arrow(pool.features) else pool.features,
         given.features(others.features, str(others.path)),
@@ -230,12 +227,11 @@ def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
     given, text = named_weights(spec), spec.weights
     if isinstance(given, str):
-        columns = [] if aim.table is None else aim.table.column_names
-        if given not in columns and difflib.get_close_matches(given, WEIGHTS, cutoff=0.7):
-            raise unknown_name("--weights", given, [*columns, *WEIGHTS])
+        if given not in aim.names and difflib.get_close_matches(given, WEIGHTS, cutoff=0.7):
+            raise unknown_name("--weights", given, [*aim.names, *WEIGHTS])
         return aim.column(given, "--weights")
     for data in (pool, aim):
-        if data.table is not None and text in data.table.column_names:
+        if text in data.names:
             raise InvalidInputError(
                 f"--weights {text} is also the name of a column of {data.path.name}. Rename the "
                 "column, or leave it out of the file."

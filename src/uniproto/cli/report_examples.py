@@ -64,7 +64,7 @@ def _known(
     spec, limited = inputs.spec, limited_column(inputs.spec)
     # The classes that a record names, or the sources that it tells of or limits.
     named = spec.labels or manifest["arguments"].get("source") or (limited and limited[0])
-    ids = _column(data, spec.id) if spec.id in _names(data) else None
+    ids = _column(data, spec.id) if spec.id in data.names else None
     pictures, white = _pictures(data, page, ids)
     labels = _labels(data, role, page.labels, named)
     names, folders = _file_names(data)
@@ -81,11 +81,6 @@ def _known(
         table=_shown_table(data),
         numbers=data.rows,
     )
-
-
-def _names(data: InputData) -> list[str]:
-    """The columns of a table; an array has none."""
-    return [] if data.table is None else data.table.column_names
 
 
 def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
@@ -123,7 +118,7 @@ def _text(data: InputData, role: str, page: ReportSpec) -> Reader | None:
             raise InvalidInputError(f"--text needs a table, and {data.path.name} is an array.")
         if role == "source":
             require_column(data.table, page.text, "--text", data.path)
-        return column(data.table, page.text) if page.text in _names(data) else None
+        return column(data.table, page.text) if page.text in data.names else None
     if items is None or page.images is not None or not items.columns:
         return None
     return texts(data.table, items.columns)
@@ -139,7 +134,7 @@ def _labels(
     if data.table is None:
         return as_labels(_array(data, name, "--labels"), "--labels", len(data.features))
     may_be_missing = option is None or role == "target"
-    return None if may_be_missing and name not in _names(data) else _column(data, name)
+    return None if may_be_missing and name not in data.names else _column(data, name)
 
 
 def _column(data: InputData, name: str) -> NDArray[Any]:
@@ -161,7 +156,7 @@ def _pictures(
         if page.text is None and items is not None and items.folder is not None:
             return paths(column(data.table, items.column), items.folder), None
         return None, None
-    if page.images in _names(data):
+    if page.images in data.names:
         home = data.path if data.path.is_dir() else data.path.parent
         return paths(column(data.table, page.images), home), None
     folder = Path(page.images).expanduser()
@@ -174,7 +169,7 @@ def _pictures(
     if data.table is None:
         values = _array(data, page.images, "--images")
         return array_of_pictures(values, len(data.features), "--images")
-    error = unknown_name("--images", page.images, _names(data))
+    error = unknown_name("--images", page.images, data.names)
     raise InputFileError(f"{data.path}: {error} Or name a folder of pictures.")
 
 
@@ -185,7 +180,7 @@ def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
         return None
     if data.table is None:
         return pairs(_array(data, name, "--map"), "--map", len(data.features))
-    sides = [name] if name in _names(data) else [part.strip() for part in name.split(",")]
+    sides = [name] if name in data.names else [part.strip() for part in name.split(",")]
     for side in sides:
         require_column(data.table, side, "--map", data.path)
     values = [data.table.column(side).to_pylist() for side in sides]

@@ -167,7 +167,7 @@ def ids_of(inputs: Inputs) -> dict[str, Any]:
     ids = {"source_ids": (name, _all_ids(pool, name))}
     if target is None and inputs.spec.metric not in MATRIX_METRICS:
         ids["target_ids"] = ids["source_ids"]
-    elif target and target.table is not None and name in target.table.column_names:
+    elif target and name in target.names:
         ids["target_ids"] = (name, _all_ids(target, name))
     return ids
 

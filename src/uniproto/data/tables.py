@@ -72,6 +72,11 @@ class InputData:
         """How many rows the file has."""
         return len(self.features if self.items is None else self.items)
 
+    @property
+    def names(self) -> list[str]:
+        """The columns of a table; an array has none."""
+        return [] if self.table is None else self.table.column_names
+
     def column(self, name: str, parameter: str) -> NDArray[Any]:
         """A named column of text or numbers, without gaps; dates become text."""
         if self.table is None:
@@ -171,7 +176,7 @@ def read_input(
     elif features:
         names = only_features(features, content.column_names, named, path)
     else:
-        others = () if like is None or like.table is None else like.table.column_names
+        others = () if like is None else like.names
         ignored = ignored_columns(ignore, content.schema, path, others=others, in_target=has_target)
         names = feature_columns(content.schema, [*named, *ignored], path)
         raw = raw and isinstance(content, pa.Table) and content.num_rows > 0 and bool(names)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from uniproto.errors import (
     known_keywords,
     require_int,
 )
+from uniproto.features.compared_rows import Given, compared_rows, opened
 from uniproto.geometry.bandwidth import as_bandwidth, origin_of
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, metric_name
 from uniproto.geometry.cpu_lists import CpuLists
@@ -57,9 +58,6 @@ if sys.version_info >= (3, 11):
     from typing import Unpack as Unpack
 else:
     from typing_extensions import Unpack as Unpack
-
-if TYPE_CHECKING:
-    from uniproto.features.compared_rows import Given
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -136,7 +134,7 @@ class Problem:
     weights_origin: str | None  # how the record names weights given by name
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
-    given: Given | None  # source and target as the user has them, where they are known
+    given: Given  # source and target as the user has them, as far as they are known
     limits: SourceLimits | None  # how many rows each source of the pool may and must give
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
     effort: float  # the work that a method may spend on this problem; 1 is the usual amount
@@ -161,8 +159,6 @@ class Problem:
         compute: Compute | None = None,
         seed: int = 0,
     ) -> None:
-        from uniproto.features.compared_rows import compared_rows, opened
-
         compute = as_kind("compute", compute, Compute, "Pass Compute(memory='4GB').") or Compute()
         limits = as_kind("limits", limits, Limits, "Pass Limits(labels, at_most=5).")
         groups = groups if isinstance(groups, Groups | None) else Groups(groups)
@@ -219,7 +215,7 @@ class Problem:
         self.metric_origin = self.weights_origin = self.bandwidth_origin = None
         self.groups, self.limits, self.checkpoint = (), None, None
         self.effort = effort()
-        self.given = None
+        self.given = Given()
         self._group_labels = None
         self._budgets = "proportional"
 
@@ -315,7 +311,7 @@ class Problem:
             weights_origin=None,
             groups=(),
             limits=None if self.limits is None else self.limits.among(source_rows),
-            given=None,
+            given=Given(),
             _group_labels=None,
         )
 
@@ -334,9 +330,7 @@ class Problem:
 
         They are one sequence, a pair of them, or the name of a column.
         """
-        given = self.given
-        rows = (None, None) if given is None else (given.source, given.target)
-        return NamedColumns(*rows).both(labels, parameter)
+        return NamedColumns(self.given.source, self.given.target).both(labels, parameter)
 
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""

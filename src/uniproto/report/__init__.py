@@ -64,7 +64,7 @@ def report_selection(
         target = replace(source, **{name: one for name, one in given.items() if one is not None})
     else:
         target = examples(n, **of_target)
-    if problem is not None and problem.given is not None and source.text is source.pictures is None:
+    if problem is not None and source.text is source.pictures is None:
         source, target = _with_tables(problem.given, source, target)
     if problem is not None and problem._group_labels is not None and source.groups is None:
         labels, others = problem._group_labels

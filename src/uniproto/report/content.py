@@ -139,7 +139,7 @@ class Content:
         self.certifier = certifier or in_python
         same_set = is_one_set(problem, selection.shape)
         self.shape, self.k, self.cost = selection.shape, selection.k, selection.cost
-        self.given = (None if problem is None else problem.given) or Given()
+        self.given = Given() if problem is None else problem.given
         rows = selection.indices
         self.plan = plan = _tidied(selection.plan)
         self.weights = weights = np.asarray(plan.sum(axis=0)).ravel()

@@ -80,10 +80,9 @@ def chosen_rows(selection: Selection, places: NDArray[np.intp]) -> pa.Table | No
     """The prototypes' own values: columns of a table, or x0, x1, … of an array."""
     if selection.prototypes is not None:
         return selection.prototypes.take(places)
-    given = selection.given
-    if given is None or given.source is None:
+    if selection.given.source is None:
         return None
-    rows = take_rows(given.source, selection.indices[places])
+    rows = take_rows(selection.given.source, selection.indices[places])
     if is_table(rows):
         return arrow_table(rows, "source")
     if hasattr(rows, "detach"):
@@ -143,9 +142,10 @@ def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assi
             "targets."
         )
     given, chosen = selection.given, selection.prototypes
-    if given is not None and given.source is not None:
+    if given.source is not None:
         chosen = take_rows(given.source, selection.indices)
-    if given is None or chosen is None or (problem is None and selection.metric == "dot"):
+    is_lost = problem is None and (not given.columns or selection.metric == "dot")
+    if chosen is None or is_lost:
         raise InvalidInputError(
             "This selection was loaded without its prototypes' features. Select again; results of "
             "a table keep them."

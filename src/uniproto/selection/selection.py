@@ -23,6 +23,7 @@ from uniproto.errors import (
     as_index,
     require_seconds,
 )
+from uniproto.features.compared_rows import Given
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
 from uniproto.methods.uniproto import memory_of_search
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from uniproto.certificate.certificate import Certificate
-    from uniproto.features.compared_rows import Given
     from uniproto.selection.details import Details
 
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
@@ -90,7 +90,7 @@ class Selection:
         certificate: Certificate | None = None,
         problem: Problem | None = None,
         picks: Picks | None = None,
-        given: Given | None = None,
+        given: Given = Given(),  # noqa: B008 (nobody changes it)
         prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
     ) -> None:
@@ -100,8 +100,7 @@ class Selection:
         self._problem = problem
         self._picks = picks
         self.given = given if problem is None else problem.given
-        preparation = None if self.given is None else self.given.preparation
-        self.details = replace(details, preparation=preparation)
+        self.details = replace(details, preparation=self.given.preparation)
         self.shape, self.method = details.shape, details.method
         self.metric, self.bandwidth = details.metric, details.bandwidth
         self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
@@ -258,7 +257,7 @@ class Selection:
         ['second']
         """
         if source is None:
-            source = None if self.given is None else self.given.source
+            source = self.given.source
             if source is None and self.prototypes is not None:
                 return self.prototypes
         count = getattr(source, "shape", [None])[0] if source is not None else None
@@ -363,7 +362,8 @@ class Selection:
         other.indices, other.shape = rows[self.indices].astype(np.int64), shape
         other.details = replace(self.details, shape=shape, preparation=None)
         other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
-        other._problem = other._picks = other.given = other.prototypes = None
+        other._problem = other._picks = other.prototypes = None
+        other.given = Given()
         if targets is not None:
             kept = np.flatnonzero(targets >= 0)
             places = (np.ones(len(kept)), (kept, targets[kept]))
@@ -407,8 +407,7 @@ class Selection:
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
-        given = self.given
-        named = NamedColumns(*((None, None) if given is None else (given.source, given.target)))
+        named = NamedColumns(self.given.source, self.given.target)
         said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
         pairs = {name: named.both(values, name) for name, values in said.items()}
         for name, values in (("images", images), ("positions", positions)):

@@ -133,10 +133,8 @@ def named_rows(
     return columns, arrays, named
 
 
-def compared(given: Given | None) -> dict[str, Any]:
+def compared(given: Given) -> dict[str, Any]:
     """What a manifest says about the columns of a table."""
-    if given is None:
-        return {}
     found: dict[str, Any] = {"features": list(given.columns)} if given.columns else {}
     if given.preparation is not None:
         found["preparation"] = given.preparation.record()
@@ -145,9 +143,7 @@ def compared(given: Given | None) -> dict[str, Any]:
 
 def _rows_of_table(selection: Selection) -> pa.Table | None:
     """The chosen rows, where they are those of a table."""
-    given = selection.given
-    is_known = given is not None and is_table(given.source)
-    if selection.prototypes is None and not is_known:
+    if selection.prototypes is None and not is_table(selection.given.source):
         return None
     return chosen_rows(selection, np.arange(selection.k))
 
@@ -227,11 +223,11 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _given(manifest: dict[str, Any]) -> Given | None:
+def _given(manifest: dict[str, Any]) -> Given:
     """How new rows are compared with these prototypes, as far as that was saved."""
     columns, record = manifest.get("features"), manifest.get("preparation")
     if columns is None or (record is not None and "transformer" in record):
-        return None  # an array's, or those of the user's own transformer, which is not saved
+        return Given()  # an array's, or those of the user's own transformer, which is not saved
     preparation = None if record is None else Preparation.from_record(record)
     return Given(columns=tuple(columns), preparation=preparation)
 

@@ -110,7 +110,7 @@ def _one_column(selection: Selection, problem: Problem, arcs: NDArray[np.float64
     if costs.distance not in (SQUARES, L1_DISTANCE):
         return ""
     prepared, width = selection.details.preparation, costs.source.shape[1]
-    named = () if selection.given is None else selection.given.columns
+    named = selection.given.columns
     names, widths = [f"column {number}" for number in range(width)], [1] * width
     if len(named) == width:
         names = [repr(name) for name in named]
