@@ -12,7 +12,6 @@ import numpy as np
 
 from uniproto.cli.parser import seconds
 from uniproto.cli.recorded_inputs import add_result, read_result
-from uniproto.report.verdict import conditions_of
 from uniproto.runs.atomic import require_writable
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import transport
@@ -120,6 +119,8 @@ def _first_prices(folder: Path, selection: Selection, problem: Problem) -> Any:
 
 
 def _in_words(certificate: Certificate, problem: Problem, cost_is_exact: bool) -> str:
+    from uniproto.report.verdict import conditions_of
+
     if not certificate.relative:
         gap = f"absolute gap {certificate.absolute_gap:.4g}"
     elif math.isinf(certificate.gap):

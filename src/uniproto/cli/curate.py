@@ -18,7 +18,6 @@ from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
 from uniproto.errors import InputFileError, printable
-from uniproto.report.targets import arc_costs
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
@@ -202,6 +201,8 @@ def chosen_lines(
     rows: list[dict[str, Any]], selection: Selection, problem: Problem, target_rows: Any
 ) -> str:
     """The chosen rows as JSON lines: their own columns, rank, what each serves, and its cost."""
+    from uniproto.report.targets import arc_costs
+
     plan = selection.plan.sorted_indices()
     costs = arc_costs(problem, selection.indices, plan)
     lines = []

@@ -20,10 +20,8 @@ from uniproto.cli.option_values import (
     row_numbers,
 )
 from uniproto.data.arrays import as_rows, sampled_rows
-from uniproto.data.columns import split_names
 from uniproto.data.files import possible_path
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
-from uniproto.features.preparation import Preparation
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import Balanced, Columns, Groups
@@ -146,6 +144,8 @@ def _is_arrow(values: Any) -> bool:
 
 def _columns(spec: SelectSpec, pool: InputData) -> Any:
     """What becomes of the columns of a table; vectors and matrices are taken as they are."""
+    from uniproto.data.columns import split_names
+
     if not _is_arrow(pool.features):
         return None
     return Columns(
@@ -158,6 +158,8 @@ def _columns(spec: SelectSpec, pool: InputData) -> Any:
 
 def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) -> Given:
     """The rows as they are in the files, for people to look at, and why columns are set aside."""
+    from uniproto.features.preparation import Preparation
+
     given = problem.given
     source, target = (each.features if each.table is None else each.table for each in (pool, aim))
     columns = () if spec.embeds else given.columns or pool.feature_columns

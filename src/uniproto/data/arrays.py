@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.columns import arrow_table, numeric_matrix
 from uniproto.data.files import possible_path
 from uniproto.errors import InvalidInputError, as_index, quoted
 from uniproto.runtime.threads import parallel_map, pieces_of
@@ -65,6 +64,7 @@ def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
     """Where both are tables, the target's columns in the source's order: they match by name."""
     if not (is_table(source) and is_table(target)):
         return source, target
+    from uniproto.data.columns import arrow_table
     from uniproto.data.tables import in_order_of
 
     source, target = arrow_table(source, "source"), arrow_table(target, "target")
@@ -187,6 +187,8 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = _detached(values, parameter)
     elif is_table(values):
+        from uniproto.data.columns import arrow_table, numeric_matrix
+
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):
         raise InvalidInputError(

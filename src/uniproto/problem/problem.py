@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from uniproto.errors import (
     known_keywords,
     require_int,
 )
-from uniproto.features.compared_rows import Given, compared_rows, opened
 from uniproto.geometry.bandwidth import as_bandwidth, origin_of
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, metric_name
 from uniproto.geometry.cpu_lists import CpuLists
@@ -58,6 +57,9 @@ if sys.version_info >= (3, 11):
     from typing import Unpack as Unpack
 else:
     from typing_extensions import Unpack as Unpack
+
+if TYPE_CHECKING:
+    from uniproto.features.compared_rows import Given
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -159,6 +161,8 @@ class Problem:
         compute: Compute | None = None,
         seed: int = 0,
     ) -> None:
+        from uniproto.features.compared_rows import compared_rows, opened
+
         compute = as_kind("compute", compute, Compute, "Pass Compute(memory='4GB').") or Compute()
         limits = as_kind("limits", limits, Limits, "Pass Limits(labels, at_most=5).")
         groups = groups if isinstance(groups, Groups | None) else Groups(groups)
@@ -206,6 +210,8 @@ class Problem:
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
         """Set every field to its default."""
+        from uniproto.features.compared_rows import Given
+
         self.costs, self.seed, self.memory = costs, seed, memory
         self._k = None
         self.target_weights = None
@@ -311,7 +317,7 @@ class Problem:
             weights_origin=None,
             groups=(),
             limits=None if self.limits is None else self.limits.among(source_rows),
-            given=Given(),
+            given=replace(self.given, source=None, target=None, columns=(), preparation=None),
             _group_labels=None,
         )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from uniproto.data.arrays import is_table
-from uniproto.data.columns import arrow_table, column_name
 from uniproto.errors import InvalidInputError, invalid, quoted, unknown_name
 
 Counts = int | Mapping[Hashable, int]  # for every label, or by label
@@ -235,6 +234,8 @@ class NamedColumns:
         return isinstance(name, str) and name in _names(self._target)
 
     def _column(self, table: Any, name: Any, parameter: str, side: str) -> Any:
+        from uniproto.data.columns import arrow_table, column_name
+
         if not isinstance(name, str):
             if (found := column_name(table, name)) is not None:
                 self.aside.setdefault(found, f"named by {parameter}")

@@ -23,28 +23,16 @@ from uniproto.errors import (
     as_index,
     require_seconds,
 )
-from uniproto.features.compared_rows import Given
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
 from uniproto.methods.uniproto import memory_of_search
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import NamedColumns
 from uniproto.report import report_selection
-from uniproto.report.verdict import random_costs
 from uniproto.report.words import figure
 from uniproto.runs.atomic import atomic_write
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
-from uniproto.selection.prototypes import (
-    Assignment,
-    Prototype,
-    assigned_targets,
-    nearest_of,
-    prototype,
-    prototype_table,
-    write_csv,
-)
-from uniproto.selection.words import distance_in_words, summary
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
@@ -52,7 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from uniproto.certificate.certificate import Certificate
+    from uniproto.features.compared_rows import Given
     from uniproto.selection.details import Details
+    from uniproto.selection.prototypes import Assignment, Prototype
 
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
 _RANDOM_CHOICES = 2
@@ -90,16 +80,18 @@ class Selection:
         certificate: Certificate | None = None,
         problem: Problem | None = None,
         picks: Picks | None = None,
-        given: Given = Given(),  # noqa: B008 (nobody changes it)
+        given: Given | None = None,
         prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
     ) -> None:
+        from uniproto.features.compared_rows import Given
+
         self.indices = indices
         self.weights = weights
         self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
-        self.given = given if problem is None else problem.given
+        self.given = (given or Given()) if problem is None else problem.given
         self.details = replace(details, preparation=self.given.preparation)
         self.shape, self.method = details.shape, details.method
         self.metric, self.bandwidth = details.metric, details.bandwidth
@@ -285,6 +277,8 @@ class Selection:
             raise InvalidInputError(
                 "assign() is about the targets and takes no rows. Call nearest(rows)."
             )
+        from uniproto.selection.prototypes import assigned_targets
+
         return assigned_targets(self, self._problem)
 
     def nearest(self, rows: Any) -> Assignment:
@@ -298,6 +292,8 @@ class Selection:
         >>> sel.nearest([[0.5], [7.0]]).prototype
         array([0, 1])
         """
+        from uniproto.selection.prototypes import nearest_of
+
         return nearest_of(self, self._problem, rows)
 
     def __dir__(self) -> list[str]:
@@ -306,6 +302,8 @@ class Selection:
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table: row number, rank, how many targets it represents, its own values."""
+        from uniproto.selection.prototypes import prototype_table
+
         try:
             import pandas  # noqa: F401
         except ImportError:
@@ -316,6 +314,8 @@ class Selection:
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:
         """Write a CSV file with a line per prototype, like `to_frame`; returns its path."""
+        from uniproto.selection.prototypes import prototype_table, write_csv
+
         table = prototype_table(self)
         try:
             with atomic_write(Path(path)) as file:
@@ -363,7 +363,7 @@ class Selection:
         other.details = replace(self.details, shape=shape, preparation=None)
         other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
         other._problem = other._picks = other.prototypes = None
-        other.given = Given()
+        other.given = replace(self.given, source=None, target=None, columns=(), preparation=None)
         if targets is not None:
             kept = np.flatnonzero(targets >= 0)
             places = (np.ones(len(kept)), (kept, targets[kept]))
@@ -417,6 +417,8 @@ class Selection:
 
     def summary(self) -> str:
         """A few lines for people."""
+        from uniproto.selection.words import summary
+
         return summary(self, self._problem)
 
     def in_words(self) -> str:
@@ -428,6 +430,8 @@ class Selection:
         >>> words[:58]
         'a typical row is 0 from its prototype, the mean is 0.500; '
         """
+        from uniproto.selection.words import distance_in_words
+
         words = distance_in_words(self, self._problem)
         if self.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
@@ -438,6 +442,8 @@ class Selection:
     @cached_property
     def _random_cost(self) -> float | None:
         """The mean cost of a few random choices, unless there are too many costs to look at."""
+        from uniproto.report.verdict import random_costs
+
         if self.k * self.shape[1] > _FEW_COSTS:
             return None
         costs, _ = random_costs(self, self._problem, _RANDOM_CHOICES, None)
@@ -459,6 +465,8 @@ class Selection:
         number = as_index(place)
         if not -self.k <= number < self.k:
             raise IndexError(f"{number} is no place of {self.k} prototypes")
+        from uniproto.selection.prototypes import prototype
+
         return prototype(self, number % self.k)
 
     def __iter__(self) -> Iterator[Prototype]:
@@ -467,6 +475,7 @@ class Selection:
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, the map and the first prototypes."""
         from uniproto.report.page import card
+        from uniproto.selection.prototypes import prototype_table
 
         return card(self, self._problem, prototype_table(self))
 
