@@ -50,6 +50,7 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     if spec.checkpoint:
         raise InvalidInputError("--checkpoint is not needed with --engine ray, which saves parts.")
     shown = False if spec.quiet else None
+    budgets = read_budgets(spec.budgets, np.empty(0))  # of groups that the cluster will tell
     cluster = Cluster(spec.address, spec.num_cpus)
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
     request = make_request(
@@ -62,7 +63,7 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
         target_sample=spec.target_sample,
         per_part=spec.per_part,
         target_weights=named_weights(spec),
-        groups=spec.groups and Groups(spec.groups, budgets=_budgets(spec)),
+        groups=spec.groups and Groups(spec.groups, budgets=budgets),
         exclude=row_numbers(spec.exclude, "--exclude"),
         columns=_columns(spec),
         **problem_options(spec),
@@ -78,12 +79,6 @@ def _columns(spec: SelectSpec) -> Any:
     use = [spec.column] if spec.column is not None else spec.features or None
     aside = [name for name in (spec.id, spec.labels) if name]
     return Columns(use=use, ignore=[*(spec.ignore or ()), *aside])
-
-
-def _budgets(spec: SelectSpec) -> Any:
-    """How k is shared: a word, or the numbers of groups that the cluster will tell."""
-    labels = [part.rpartition("=")[0].strip() for part in (spec.budgets or "").split(",")]
-    return read_budgets(spec.budgets, np.array(labels))
 
 
 def _save(

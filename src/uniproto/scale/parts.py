@@ -86,7 +86,6 @@ class Request:
     excluded: NDArray[np.int64]
     certify: bool = False
     time_limit: float | None = None
-    groups: str | None = None  # the column
     budgets: Budgets = "proportional"
 
 

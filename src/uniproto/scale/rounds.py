@@ -87,7 +87,7 @@ def run_rounds(
         }
     )
     target = placed.target
-    if request.groups is not None:
+    if request.target_options.groups is not None:
         settings = replace(settings, groups=_group_quotas(cluster, request, target))
         request = replace(request, settings=settings)
     finished = None
@@ -160,14 +160,15 @@ def _rows_of(
 
 def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQuotas:
     """Share k among the groups of the target, as one machine does that sees every row."""
-    assert request.groups is not None
+    column = request.target_options.groups
+    assert column is not None
     assert target.groups is not None
     source, budgets, k = request.source, request.budgets, request.settings.k
     names, group = distinct_labels(target.groups, "groups")
     labels = names.tolist()
     excluded = source.split(request.excluded)
     tasks = [
-        (shard, shard.content, request.groups, barred)
+        (shard, shard.content, column, barred)
         for shard, barred in zip(source.parts, excluded, strict=True)
         if shard.rows
     ]
@@ -191,7 +192,7 @@ def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQu
     )
     quota = quotas(k, budgets, names, mass, np.zeros_like(free), free)
     sent = [max(1, -(-request.settings.per_part * int(count) // k)) for count in quota]
-    return GroupQuotas(request.groups, tuple(labels), tuple(quota.tolist()), tuple(sent))
+    return GroupQuotas(column, tuple(labels), tuple(quota.tolist()), tuple(sent))
 
 
 def _require_room_for_union(request: Request, first_row: NDArray[Any]) -> None:

@@ -190,7 +190,6 @@ def make_request(
         excluded=np.sort(excluded),
         certify=certified,
         time_limit=limit,
-        groups=grouped,
         budgets="proportional" if groups is None else groups.budgets,
     )
 
