@@ -18,7 +18,7 @@ from uniproto.data.columns import is_list, is_numeric, is_text
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import require_column
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
-from uniproto.features.files import read_items
+from uniproto.features.files import is_picture_folder, read_items
 from uniproto.report.columns import shown_table
 from uniproto.report.examples import (
     Examples,
@@ -163,7 +163,7 @@ def _pictures(
     if folder.is_dir():
         with suppress(InputFileError):  # the table names no files
             named = None if data.table is None else read_items(data.path, None, page.images)
-            if named is not None and named.folder is not None and not named.is_folder:
+            if named is not None and named.folder is not None and not is_picture_folder(named.path):
                 return paths(column(data.table, named.column), named.folder), None
         return folder_of_pictures(folder, data.rows, data.count, ids), None
     if data.table is None:

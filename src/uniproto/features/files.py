@@ -48,11 +48,6 @@ class Items:
     named: str | None = None  # --text or --images, in words that do not depend on where one is
     columns: tuple[str, ...] = ()  # where a text or an example is made of several
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether these are the pictures of a folder."""
-        return is_picture_folder(self.path)
-
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
