@@ -17,6 +17,7 @@ from uniproto.certificate.row_groups import Bounded
 from uniproto.certificate.thresholds import FARTHEST, WINDOW, share_of_squares
 from uniproto.geometry.gpu_lists import GpuLists
 from uniproto.problem.problem import Problem
+from uniproto.runtime.gpu import product
 from uniproto.runtime.threads import pieces_of
 
 _TILE_SHARE = 12  # of the free GPU memory: one tile of costs
@@ -198,7 +199,7 @@ def _squared(source: Any, squares: Any, target: Any) -> Any:
     """|x|² − 2xy + |y|², one product where the target has 1 and |y|² beside y."""
     import torch
 
-    return torch.cat([-2 * source, squares, torch.ones_like(squares)], 1) @ target.T
+    return product(torch.cat([-2 * source, squares, torch.ones_like(squares)], 1), target.T)
 
 
 def _guessed_from(targets: int, units: float) -> int:

@@ -21,6 +21,7 @@ from uniproto.geometry.features import (
     narrow_indices,
     squared_norms,
 )
+from uniproto.runtime.gpu import product
 
 _FEW_DIFFERENCES = 10**8
 NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
@@ -84,7 +85,7 @@ class Squares(Distance):
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
         own = (source * source).sum(1, keepdim=True)
-        return (source @ target.T).mul_(-2).add_(own).add_(squares).clamp_(min=0)
+        return product(source, target.T).mul_(-2).add_(own).add_(squares).clamp_(min=0)
 
     def reach(self, source: Any, target: Any) -> float:
         return (greatest_length(source) + greatest_length(target)) ** 2
@@ -111,7 +112,7 @@ class Angles(Distance):
         return max(2 * distance, _scaling_error(rows.shape[1], rows.dtype) ** 2)
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
-        return (source @ target.T).neg_().add_(1).clamp_(min=0)
+        return product(source, target.T).neg_().add_(1).clamp_(min=0)
 
     def reach(self, source: Any, target: Any) -> float:
         return 2.0
@@ -132,7 +133,7 @@ class Products(Distance):
         raise NotImplementedError("A product does not follow from a difference.")
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
-        return (source @ target.T).neg_()
+        return product(source, target.T).neg_()
 
     def reach(self, source: Any, target: Any) -> float:
         return greatest_length(source) * greatest_length(target)

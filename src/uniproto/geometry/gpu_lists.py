@@ -16,7 +16,7 @@ from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk
-from uniproto.runtime.gpu import driver_sees_gpu
+from uniproto.runtime.gpu import driver_sees_gpu, product
 from uniproto.runtime.progress import Advance, unseen
 from uniproto.runtime.threads import parallel_for, pieces_of
 
@@ -174,12 +174,12 @@ class GpuIndex:
         fetched = int(_OVERFETCH * length) + 64
         if self._half is None or fetched >= len(self.target) // 4:
             return self._nearest_exactly(source, length)
-        products, where = _top(source.half() @ self._half.T, fetched, largest=True)
+        products, where = _top(product(source.half(), self._half.T), fetched, largest=True)
         # No column left out has a product above this, in single precision either.
         limit = products[:, -1].float() + _HALF_ERROR
         exact = torch.empty(where.shape, dtype=torch.float32, device=where.device)
         for part in torch.arange(len(source), device=where.device).split(256):
-            exact[part] = torch.bmm(self.target[where[part]], source[part].unsqueeze(2)).squeeze(2)
+            exact[part] = product(self.target[where[part]], source[part].unsqueeze(2)).squeeze(2)
         costs = (1 - exact).clamp_(min=0)
         best, order = costs.topk(length + _SPARE, dim=1, largest=False)
         found, columns, tied = _cut(best, where.gather(1, order), length)

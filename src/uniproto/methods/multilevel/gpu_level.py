@@ -12,6 +12,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
 from uniproto.methods.multilevel.level import Assigned, Level, are_points, slopes
 from uniproto.problem.problem import Problem
+from uniproto.runtime.gpu import product
 from uniproto.transport.balance import Dual, TargetCosts
 
 _FEWEST_PAIRS = 500_000  # of prototypes and targets, below which the processor is as quick
@@ -93,7 +94,7 @@ class GpuLevel(Level):
         counts = (self._weights * slopes(self._costs.curve, own)).to(self._target.dtype)
         membership = self._target.new_zeros(k, self.n)
         membership.scatter_(0, self._moved(cells.astype(np.int64))[None], counts[None])
-        sums, totals = membership @ self._target, membership.sum(1, keepdim=True)
+        sums, totals = product(membership, self._target), membership.sum(1, keepdim=True)
         return sums.double().cpu().numpy(), totals.double().cpu().numpy()
 
     def totals(
@@ -105,7 +106,7 @@ class GpuLevel(Level):
             cell = self._moved(others)
             points = self._source.index_select(0, self._moved(some))
             block = self._index(points, self._target.index_select(0, cell)).every_cost()
-            return block.float() @ self._weights[cell]
+            return product(block.float(), self._weights[cell])
 
         found = [of(some, others) for some, others in zip(rows, targets, strict=True)]
         return list(torch.stack(found).double().cpu().numpy()) if found else []
@@ -137,7 +138,7 @@ class _GpuTargetCosts(TargetCosts):
         total = likely.sum(1, keepdim=True)
         likely.div_(total)
         weighted = likely * self.weights[:, None]
-        overlap = (weighted.T @ likely).double()
+        overlap = product(weighted.T, likely).double()
         shares = weighted.sum(0, dtype=torch.float64)
         value = (self.weights[:, None] * (least - smoothing * total.log())).sum(dtype=torch.float64)
         sums = torch.cat([value[None], shares, overlap.flatten()]).cpu().numpy()
