@@ -25,32 +25,17 @@ from uniproto.problem.masses import integer_masses
 initial_params = jax.jit(pretraining.initial_params, static_argnums=0)
 choose_rows = jax.jit(pretraining.choose_rows, static_argnums=1, static_argnames="metric")
 
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A finished run of a tiny model."""
-    folder = tmp_path_factory.mktemp("run")
-    draw = np.random.default_rng(0)
-    corpus = folder / "corpus.txt"
-    texts = [" ".join(draw.choice(WORDS, draw.integers(5, 60))) for _ in range(200)]
-    corpus.write_text("\n\n".join(texts))
-    asked = ("--size", "tiny", "--data", str(corpus), "-o", str(folder / "out"), "--length", "32")
-    more = ("--pool", "8", "--keep", "4", "--steps", "4", "--eval-steps", "2", "--clip", "1")
-    assert main(["pretrain", *asked, *more, "--learning-rate", "1e-3"]) == 0
-    return folder
-
 
 @pytest.mark.slow
-def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
+def test_an_exported_model_is_one_of_transformers(whole, tokens, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
     pytest.importorskip("peft", reason="needs the extra 'train'")
     model = tmp_path / "model"
-    assert main(["pretrain", "-o", str(run / "out"), "--export", "hf", str(model)]) == 0
+    export = ["pretrain", "-o", str(whole), "--tokens", str(tokens), "--export", "hf", str(model)]
+    assert main(export) == 0
     said = capsys.readouterr().out
-    assert "LlamaForCausalLM after 4 steps" in said
+    assert "LlamaForCausalLM after 12 steps" in said
     assert float(said.rsplit(maxsplit=1)[-1]) < 1e-4  # of a score
     loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
@@ -60,31 +45,31 @@ def test_an_exported_model_is_one_of_transformers(run, tmp_path, capsys):
     with torch.no_grad():
         assert loaded.generate(**inputs, max_new_tokens=4, do_sample=False).shape[1] > 2
     # a second export does not overwrite, and a folder that is no run is named
-    assert main(["pretrain", "-o", str(run / "out"), "--export", "hf", str(model)]) == 2
+    assert main(export) == 2
     assert "there are files here" in capsys.readouterr().err
     assert main(["pretrain", "-o", str(tmp_path / "no"), "--export", "hf", str(model)]) == 2
     assert "no pretraining run here" in capsys.readouterr().err
-    assert main(["pretrain", "-o", str(run / "out"), "--export", "onnx", "x"]) == 2
+    assert main(["pretrain", "-o", str(whole), "--export", "onnx", "x"]) == 2
     assert "--export must be" in capsys.readouterr().err
     # and it can be tuned
     data = tmp_path / "train.jsonl"
     rows = [{"instruction": "the cat", "output": f"sat {n}", "source": "s"} for n in range(12)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ("--model", str(model), "--data", str(data), "--out", str(tmp_path / "tuned"))
-    more = ("--pool", "4", "--keep", "2", "--steps", "1", "--max-length", "24", "--lora-r", "2")
+    more = ("--pool", "4", "--keep", "2", "--steps", "1", "--max-length", "16", "--lora-r", "2")
     others = ("--template", "Q {instruction} A", "--device", "cpu", "--quiet", "--validation", "0")
     assert main(["finetune", *asked, *more, *others]) == 0
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_a_plain_tree(run):
-    (last,) = sorted((run / "out" / "checkpoints").glob("[0-9]*"))[-1:]
+def test_a_checkpoint_is_a_plain_tree(whole):
+    (last,) = sorted((whole / "checkpoints").glob("[0-9]*"))[-1:]
     with ocp.StandardCheckpointer() as reader:
         tree = reader.restore((last / "state").resolve())
     assert set(tree) == {"params", "optimizer", "step", "key"}
     assert set(tree["params"]) == {"embedding", "layers", "final_norm", "head"}
     assert tree["params"]["layers"]["qkv"].shape[0] == 2
-    assert int(tree["step"]) == 4
+    assert int(tree["step"]) == 12
     assert set(plain_tree({"a": [jnp.ones(1), {"b": jnp.ones(1)}]})["a"]) == {"0", "1"}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from tests.lm.pretraining.tiny import WORDS, words
 
 from uniproto.cli import main
 from uniproto.errors import InvalidInputError, OutputError
@@ -32,35 +33,6 @@ from uniproto.lm.pretraining.tokens import (
 from uniproto.runs.journal import MetricsFile, read_metrics
 from uniproto.runs.lock import locked
 from uniproto.runtime.settings import described
-
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "and", "nobody", "came"]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    draw = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    texts = [" ".join(draw.choice(WORDS, draw.integers(5, 60))) for _ in range(200)]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokens(corpus, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokens")
-    asked = ("--data", str(corpus), "--tokens", str(folder), "-o", str(folder / "run"), "--quiet")
-    assert main(["pretrain", *asked, "--prepare-only"]) == 0
-    return folder
-
-
-def words(tokens, out, *more):
-    return [
-        *("pretrain", "--size", "tiny", "--tokens", str(tokens), "-o", str(out)),
-        *("--pool", "8", "--keep", "4", "--length", "16", "--steps", "6"),
-        *("--learning-rate", "1e-2", "--eval-steps", "3", "--save-steps", "2"),
-        *("--logging-steps", "2", "--eval-sequences", "8", "--quiet"),
-        *more,
-    ]
 
 
 def without_seconds(out):
@@ -84,14 +56,6 @@ def assert_same_end(one, other):
     assert a.keys() == b.keys()
     for name in a:
         np.testing.assert_array_equal(np.asarray(a[name]), np.asarray(b[name]), err_msg=name)
-
-
-@pytest.fixture(scope="module")
-def whole(tokens, tmp_path_factory):
-    """A run of 12 steps without interruption."""
-    out = tmp_path_factory.mktemp("whole")
-    assert main(words(tokens, out, "--steps", "12")) == 0
-    return out
 
 
 @pytest.fixture
