@@ -220,7 +220,7 @@ def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
         ({"labels": LABELS, "target": Y}, "'labels' needs those of the target"),
         ({"seed": 3}, "Did you mean 'seeds'"),
         ({"labels": LABELS, "minority": ["d"]}, "'minority' must be one of a, b, c"),
-        ({"minority": ["a"]}, "'minority' needs labels"),
+        ({"minority": ["a"]}, "'minority' needs 'labels'"),
         ({"k": 77}, "'k' must not exceed"),
     ],
 )

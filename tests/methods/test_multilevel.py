@@ -163,6 +163,7 @@ def test_a_large_pool_for_few_targets(most: int, monkeypatch: pytest.MonkeyPatch
         both(pool, k, target, metric="euclidean")
         both(pool, k, target, metric="euclidean", target_weights=np.arange(1.0, 41))
         both(pool, k, target, metric="euclidean", include=[7], exclude=range(100, 300))
+        both(pool, k, metric="euclidean", exclude=range(k + 5, 4000))  # no sample has them all
 
 
 def test_more_time_is_never_worse() -> None:

@@ -142,6 +142,7 @@ MANIFESTS = {
     "bare": '{"format": 1}',
     "not UTF-8": b"\xff\xfe",
     "too deep": "[" * 100_000,
+    "nothing asked": '{"format": 1, "arguments": 5}',
 }
 
 
@@ -152,6 +153,21 @@ def test_foreign_manifests(folder: Path, kind: str) -> None:
     (folder / "manifest.json").write_bytes(content)
     with pytest.raises(InputFileError, match="It is damaged"):
         Selection.load(folder)
+
+
+def test_a_record_of_a_certificate(tmp_path: Path) -> None:
+    """One of a later version is read; one that does not say what its gap is, is damaged."""
+    found = uniproto.select(X, 3, certify=True)
+    found.save(tmp_path / "result")
+    path = tmp_path / "result" / "manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    manifest["certificate"]["of a later version"] = 1
+    path.write_text(json.dumps(manifest))
+    assert Selection.load(path.parent).certificate.gap == found.certificate.gap
+    del manifest["certificate"]["relative"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputFileError, match="It is damaged"):
+        Selection.load(path.parent)
 
 
 def test_a_summary_of_a_stranger_s_record_is_plain_text(folder: Path) -> None:

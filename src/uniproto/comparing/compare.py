@@ -205,7 +205,7 @@ class _Judge:
             self.proportional = dict(zip(self.classes, shares.tolist(), strict=True))
             self.warnings = doubts(source, target, problem.k)
         elif minority is not None:
-            raise InvalidInputError("'minority' needs labels, too (--labels). Add them.")
+            raise InvalidInputError("'minority' needs 'labels'. Name the column of classes.")
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:

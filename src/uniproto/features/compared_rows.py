@@ -33,8 +33,8 @@ class OwnPreparation:
             return self.transformer.transform(rows)
         except Exception as error:  # what other people's transformers raise can be anything
             raise InvalidInputError(
-                f"{self.rows[0][0]} cannot transform {parameter!r} ({str(error).splitlines()[0]}). "
-                "Pass rows like those it was fitted on."
+                f"'columns' cannot transform {parameter!r} ({str(error).splitlines()[0]}). Pass a "
+                "fitted transformer, and rows like those it was fitted on."
             ) from error
 
     def table(self) -> str:

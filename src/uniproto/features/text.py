@@ -106,6 +106,8 @@ def embed_text(
 def _require_several(texts: Any) -> None:
     if isinstance(texts, str | bytes):
         raise InvalidInputError("'texts' must be several texts, not one. Put it into a list.")
+    if not isinstance(texts, Iterable):
+        raise InvalidInputError(f"'texts' must be a list of texts, not {texts!r}.")
 
 
 def find_text_model(

@@ -70,7 +70,9 @@ class UniProto:
     def __post_init__(self) -> None:
         require_name("search", self.search, SEARCHES)
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", require_seconds("seconds", self.seconds))
+            object.__setattr__(
+                self, "seconds", require_seconds("seconds", self.seconds, "None or ")
+            )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         chosen = self.check(problem)

@@ -238,8 +238,8 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
         raise ValueError("its certificate is of another selection")
     if not (np.isfinite(prices).all() and np.isfinite(record["lower_bound"])):
         raise ValueError("its certificate is not of finite numbers")
-    derived = ("gap", "absolute_gap")
-    fields = {name: value for name, value in record.items() if name not in derived}
+    fields = {name: record[name] for name in _OF_CERTIFICATE if name != "absolute_gap"}
+    fields |= {name: record.get(name) for name in ("limit_needed", "proof")}
     return Certificate(cost=manifest["cost"], prices=prices, **fields)
 
 
@@ -258,6 +258,8 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise damaged(folder, ValueError("its manifest has another format"))
+    if not isinstance(manifest.get("arguments", {}), dict):
+        raise damaged(folder, ValueError("its manifest does not say what was asked"))
     manifest.setdefault("bandwidth", None)  # which earlier versions did not write
     return manifest
 

@@ -45,7 +45,8 @@ class TargetCosts:
     def part(self, targets: Any) -> TargetCosts:
         """Some of the targets alone."""
         weights = self.weights[targets]
-        return TargetCosts(np.ascontiguousarray(self.costs[targets]), weights / weights.sum())
+        total = weights.sum() or 1.0  # a sample may miss the few that weigh anything
+        return TargetCosts(np.ascontiguousarray(self.costs[targets]), weights / total)
 
     def numbers(self) -> NDArray[np.float64]:
         return self.costs.astype(np.float64)

@@ -298,6 +298,12 @@ def test_other_settings_are_refused_with_the_difference(tmp_path: Path, quietly:
     with pytest.raises(InvalidInputError, match="questions_sha256"):
         quietly(Adder(), limit=5)
     quietly(Adder(), batch_size=7)  # does not change what is asked
+    settings = next(tmp_path.rglob("evaluation.json"))
+    kept = settings.read_bytes()
+    settings.unlink()  # nobody knows any more whose answers these are
+    with pytest.raises(OutputError, match=r"holds items\.jsonl"):
+        quietly(Adder())
+    settings.write_bytes(kept)
     assert quietly(Adder(), limit=5, fresh=True).scores["svamp"]["questions"] == 5
 
 

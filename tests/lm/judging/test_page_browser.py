@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ class Visit(browser.Visit):
         return str(self.page.inner_text("#count"))
 
     def until_count(self, expected: str) -> None:
-        self.page.locator("#count", has_text=expected).wait_for(timeout=20_000)
+        exactly = re.compile(f"^{re.escape(expected)}")  # 11 of 20 is not 1 of 20
+        self.page.locator("#count", has_text=exactly).wait_for(timeout=20_000)
 
 
 @pytest.fixture

@@ -169,12 +169,12 @@ def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> 
     """Lock the folder, and read what an evaluation of the same settings has answered."""
     wanted, path = json.loads(json.dumps(settings)), folder / SETTINGS
     with locked(folder, "an evaluation"):
-        if not path.exists():  # first of all: from now on the folder is ours
+        earlier = read_record(path) if path.exists() else {}
+        if path.exists() and _OUR_MARK not in earlier:
+            raise InputFileError(f"{path} is of another program. Choose another folder with --out.")
+        if not earlier:  # first of all: from now on the folder is ours
             with writing(folder):
                 write_json(path, wanted)
-        earlier = read_record(path)
-        if _OUR_MARK not in earlier:
-            raise InputFileError(f"{path} is of another program. Choose another folder with --out.")
         with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
             if journal.entries:
                 require_same(earlier, wanted, folder, "answers of the same evaluation")

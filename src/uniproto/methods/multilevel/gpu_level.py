@@ -124,7 +124,7 @@ class _GpuTargetCosts(TargetCosts):
 
     def part(self, targets: Any) -> TargetCosts:
         weights = self.weights[targets]
-        return _GpuTargetCosts(self.costs[targets], weights / weights.sum())
+        return _GpuTargetCosts(self.costs[targets], weights / (float(weights.sum()) or 1.0))
 
     def numbers(self) -> NDArray[np.float64]:
         return self.costs.double().cpu().numpy()

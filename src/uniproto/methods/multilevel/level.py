@@ -209,6 +209,11 @@ def are_points(prototypes: NDArray[Any]) -> bool:
     return prototypes.dtype.kind == "f"
 
 
+def targets_are_rows(problem: Problem) -> bool:
+    """Whether most targets are rows that may be chosen, so that a cell holds rows to try."""
+    return problem.same_set and 2 * len(problem.candidates) >= problem.m
+
+
 def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:
     """The targets of each of k cells.
 
@@ -225,18 +230,19 @@ def sampled(
     """The problem among so many random rows and targets, in memory; and which rows they are.
 
     Where targets are fewer, rows are more, as it is their pairs that take time; but not so many
-    that they take much memory. Where source and target are one set, so are the samples. Given rows
-    are always in it, and so are those to `keep`. Targets are drawn as often as their weight says.
+    that they take much memory. Where source and target are one set, so are the samples, unless most
+    rows may not be chosen. Given rows are always in it, and so are those to `keep`. Targets are
+    drawn as often as their weight says.
     """
     always = problem.initial if keep is None else np.union1d(problem.initial, keep)
     candidates = problem.candidates
-    if size * size >= problem.m * problem.n:
+    if size * size >= len(candidates) * problem.n:
         return problem, np.arange(problem.m)
     few = min(size, problem.n)
     targets, share = np.arange(problem.n), problem.target_weights
     if few < problem.n:
         targets, share = problem.drawn_targets(few, random)
-    if problem.same_set and share is None:
+    if targets_are_rows(problem) and share is None:
         rows = targets = np.union1d(targets, always)
     else:
         width = problem.costs.source.shape[1] if isinstance(problem.costs, FeatureCosts) else few

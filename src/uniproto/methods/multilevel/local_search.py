@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.methods.multilevel.level import Level
+from uniproto.methods.multilevel.level import Level, targets_are_rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.cell_kernels import FULL, Cells, exchange, unit_bounds, unit_costs
@@ -285,7 +285,7 @@ class Candidates:
     def near(self, targets: Rows, row: int) -> Rows:
         """Rows that may be good for a cell of these targets, which has a row now."""
         candidates = self.problem.candidates
-        if self.problem.same_set:
+        if targets_are_rows(self.problem):
             if len(targets) > _MOST_NEAR:
                 apart = self.costs(np.array([row]), targets)[0]
                 targets = targets[np.argpartition(apart, _MOST_NEAR)[:_MOST_NEAR]]
