@@ -656,6 +656,8 @@ def test_only_answer_tokens_have_labels(model_folder):
     assert too_long == 1
     skipped, left_out = tokenise(*given, "skip", "Q{instruction}A")
     assert (len(skipped), left_out) == (1, 1)
+    with pytest.raises(InvalidInputError, match=r"more\.jsonl holds no example of at most 3"):
+        tokenise(given[0], tokenizer, 3, "skip", "Q{instruction}A", "more.jsonl")
 
 
 def test_files_of_all_kinds_hold_the_same_rows(data, tmp_path):

@@ -109,7 +109,7 @@ def prepare_examples(
 
     def beside(name: str) -> TokenisedRows:
         nonlocal too_long
-        tokens, more = tokenise(read_files(settings, [name], beside=True), *options)
+        tokens, more = tokenise(read_files(settings, [name], beside=True), *options, name)
         too_long += more
         return tokens
 

@@ -75,12 +75,18 @@ class TokenisedRows(torch.utils.data.Dataset):
 
 
 def tokenise(
-    rows: Sequence[SourcedExample], tokenizer: Any, max_length: int, too_long: str, template: str
+    rows: Sequence[SourcedExample],
+    tokenizer: Any,
+    max_length: int,
+    too_long: str,
+    template: str,
+    name: str = "--data",
 ) -> tuple[TokenisedRows, int]:
     """Prompt and answer as tokens, the prompt without labels; and how many were too long.
 
     An example longer than `max_length` is truncated (the end of its answer is lost; its prompt is
     cut at the front where it alone is too long, so that answer tokens remain), skipped or refused.
+    `name` is what errors call the rows.
     """
     fitting: list[SourcedExample] = []
     tokens: list[ExampleTokens] = []
@@ -100,7 +106,7 @@ def tokenise(
         tokens.append(one)
     if not fitting:
         raise InvalidInputError(
-            f"--data holds no example of at most {max_length} tokens. Raise --max-length, or "
+            f"{name} holds no example of at most {max_length} tokens. Raise --max-length, or "
             "choose --too-long truncate."
         )
     return TokenisedRows(fitting, tokens), longer
