@@ -23,7 +23,7 @@ $(CORE): pyproject.toml constraints.txt
 $(STAMP): $(CORE)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[compare,excel,faiss,torch,text,images,train,judge,jax,ray,docs,dev]'
 	touch $@
 
 # One core for each worker: threads beyond that only wait for each other. Compiled files are kept,

@@ -1,10 +1,11 @@
-"""`python -m benchmarks [names] [--part TEXT] [--quick] [--out DIR]`: tables, and JSON files."""
+"""`python -m benchmarks [names] [--quick] [--out DIR] [--data DIR]`: tables, and JSON files."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +20,15 @@ NAMES = (
     "middle",
     "growth",
     "curation",
+    "leaks",
+    "judge",
     "batch",
     "gpu",
     "training_step",
     "pretraining_step",
     "sandbox",
 )
-ASKED_FOR = ("few", "ray_growth", "ray_soak")  # too long for a run of everything
+ASKED_FOR = ("few", "living", "ray_growth", "ray_soak")  # too long for a run of everything
 
 
 def main() -> int:
@@ -38,7 +41,10 @@ def main() -> int:
     parser.add_argument(
         "--part", metavar="TEXT", help="of a benchmark in parts, only lines with this text"
     )
+    parser.add_argument("--data", metavar="FOLDER", help="where the published data sets are")
     arguments = parser.parse_args()
+    if arguments.data is not None:
+        os.environ["UNIPROTO_DATA"] = arguments.data
     names = arguments.names or list(NAMES)
     known = NAMES + ASKED_FOR
     unknown = [name for name in names if name not in known]

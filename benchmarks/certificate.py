@@ -61,5 +61,5 @@ def certified(
     sel = uniproto.select(
         source, k, target, method=method, compute=uniproto.Compute(device="cpu"), progress=False
     )
-    sel.certify(time_limit=time_limit, progress=False)
+    sel.certify(seconds=time_limit, progress=False)
     return sel

@@ -142,7 +142,7 @@ def median(values: list[float]) -> float:
 def peak_bytes() -> int:
     """The most memory this process has held so far.
 
-    Linux counts the parent's memory into a child's ru_maxrss; VmHWM starts anew with the program.
+    On Linux, a child's ru_maxrss includes its parent's memory; VmHWM is reset by exec.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -169,7 +169,7 @@ class FailedError(Exception):
 
 
 def in_limited_process(limit: float, work: Callable[..., Any], *arguments: Any) -> Any:
-    """As `in_fresh_process`, for so many processor seconds at most, Python's start included.
+    """As `in_fresh_process`, with a limit on CPU seconds, which includes Python's start.
 
     Processor seconds, because on a busy machine others are slow, too. The process may take nine
     tenths of the memory that is free now, and no more.
@@ -265,7 +265,7 @@ def exact_cost(costs: NDArray[np.float32], rows: NDArray[np.intp]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge the numbers: hardware, versions, and how busy it was."""
+    """Hardware, versions and load, to judge the numbers by."""
     import uniproto
 
     versions = {"python": platform.python_version(), "uniproto": uniproto.__version__}
@@ -336,11 +336,11 @@ class Report:
         """One line of the table."""
         self.content["rows"].append({"what": what, **values})
         self._save()
-        told = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
-        print(f"  {what}: {told}", flush=True)
+        shown = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+        print(f"  {what}: {shown}", flush=True)
 
     def figure(self, what: str, reached: float, reach: str | None, met: bool | None) -> None:
-        """A number someone promised. A quick run measures smaller work, so it judges nothing."""
+        """A number with a goal. A quick run measures smaller work and is not judged."""
         judged = None if self.quick or reach is None else met
         self.content["figures"].append(
             {"what": what, "reached": reached, "reach": reach, "met": judged}

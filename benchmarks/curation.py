@@ -63,15 +63,24 @@ def _select(folder: str, distinct: bool) -> dict[str, Any]:
 
     pool = np.load(Path(folder, "pool.npy"), mmap_mode="r")
     target = np.load(Path(folder, "target.npy"))
-    threshold = 0.05 if distinct else False
-    options = {"distinct": threshold, "memory": MEMORY, "device": "cpu", "progress": False}
-    uniproto.select(pool[:2000], 20, target[:50], **options)
+
+    def select(pool: Any, k: int, target: Any) -> uniproto.Selection:
+        return uniproto.select(
+            pool,
+            k,
+            target,
+            min_distance=0.05 if distinct else None,
+            compute=uniproto.Compute(memory=MEMORY, device="cpu"),
+            progress=False,
+        )
+
+    select(pool[:2000], 20, target[:50])
     before, cpu = time.perf_counter(), time.process_time()
-    selection = uniproto.select(pool, _K, target, **options)
+    selection = select(pool, _K, target)
     return {
         "seconds": time.perf_counter() - before,
         "cpu_seconds": time.process_time() - cpu,
-        "check_seconds": selection.details.timings["check"],
+        "prepare_seconds": selection.details.timings["prepare"],
         "pick_seconds": selection.details.timings["pick"],
         "peak_bytes": peak_bytes(),
     }

@@ -316,8 +316,8 @@ class Few:
         return self._files[data]
 
     def _at_most(self, what: str, reached: float, reach: float | None) -> None:
-        told = None if reach is None else f"≤ {reach:g}"
-        self.report.figure(what, reached, told, reach is not None and reached <= reach)
+        goal = None if reach is None else f"≤ {reach:g}"
+        self.report.figure(what, reached, goal, reach is not None and reached <= reach)
 
 
 def _seconds(row: Row) -> float:
@@ -372,7 +372,7 @@ def certified(file: Path, problem: Problem, device: str, seconds: float) -> Row:
             rows, k, metric=question.metric, compute=uniproto.Compute(device=device), progress=False
         )
         left = max(1.0, seconds - selection.details.timings["pick"])
-        selection.certify(time_limit=left, progress=False)
+        selection.certify(seconds=left, progress=False)
         return selection
 
     n, k = _WARM_UP

@@ -43,7 +43,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Problem:
-    """Choose k of the rows, in so many seconds where a contender can be given a time."""
+    """Choose k of the rows, with a time limit if the contender has one."""
 
     data: Data
     k: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -19,9 +20,12 @@ TITLE = "the default beside its peers, 500 to 20,000 rows"
 REACH_PERCENT, REACH_SECONDS = 0.3, {5_000: 3.0, 20_000: 8.0}
 _MOST_PAIRS = 30_000_000  # of rows, for FasterPAM, which holds them all
 _MOST_PLANS = 100_000  # rows times clusters, for balanced k-means, which solves a plan every step
+_HAS_BALANCED = find_spec("k_means_constrained") is not None
 
 
 def run(report: Report, quick: bool) -> None:
+    if not _HAS_BALANCED:
+        report.row("balanced k-means", unavailable="pip install k-means-constrained")
     for name, rows, metric, k in _problems(quick):
         _compare(report, f"{name}, k = {k}", rows, metric, k, seeds=2 if quick else 10)
 
@@ -63,7 +67,7 @@ def _peers(
     yield "kmeans", by("kmeans"), seeds
     if len(rows) ** 2 <= _MOST_PAIRS:
         yield "fasterpam", by("fasterpam"), seeds
-    if len(rows) * k <= _MOST_PLANS and metric == "euclidean":
+    if _HAS_BALANCED and len(rows) * k <= _MOST_PLANS and metric == "euclidean":
         yield "balanced_kmeans", lambda seed: _balanced(rows, k, seed), 1
 
 

@@ -125,13 +125,13 @@ def step_seconds(config: Any, settings: Any) -> tuple[float, float]:
     step, pool = make_step(config, settings), some_pool(config, settings)
 
     def once() -> Any:
-        held["state"], told = step(held["state"], pool)
-        return told
+        held["state"], record = step(held["state"], pool)
+        return record
 
     begin = time.perf_counter()
-    told = jax.block_until_ready(once())
+    record = jax.block_until_ready(once())
     compiling = time.perf_counter() - begin
-    if not told.finite:
+    if not record.finite:
         raise RuntimeError(f"a step of {settings.method} was not finite")
     return measured(once), compiling
 

@@ -33,7 +33,7 @@ def run(report: Report, quick: bool) -> None:
                 lambda workers=workers: uniproto.scale.select(
                     pattern,
                     k,
-                    columns=uniproto.Columns(use=["vector"]),
+                    features=uniproto.Columns(use=["vector"]),
                     num_cpus=workers,
                     progress=False,
                 )
@@ -55,7 +55,7 @@ def run(report: Report, quick: bool) -> None:
             lambda: uniproto.scale.select(
                 pattern,
                 k,
-                columns=uniproto.Columns(use=["vector"]),
+                features=uniproto.Columns(use=["vector"]),
                 num_cpus=2,
                 certify=True,
                 progress=False,

@@ -28,7 +28,7 @@ def run(report: Report, quick: bool) -> None:
 
 
 def soak(report: Report, rows: int, k: int, sample: int) -> None:
-    """One selection of k of so many rows, against a sample of them."""
+    """One selection of k rows, against a sample of the rows."""
     import uniproto.scale
 
     per_shard = rows // _SHARDS
@@ -43,7 +43,7 @@ def soak(report: Report, rows: int, k: int, sample: int) -> None:
                 lambda: uniproto.scale.select(
                     str(Path(place) / "*" / "*.parquet"),
                     k,
-                    columns=uniproto.Columns(use=["vector"]),
+                    features=uniproto.Columns(use=["vector"]),
                     compute=uniproto.Compute(memory=_MEMORY),
                     target_sample=sample,
                     num_cpus=2,

@@ -18,28 +18,27 @@ seeds 0 and 1, which are among the tuning draws, and before all other draws were
     UNIPROTO_DATA=/path/to/data uniproto experiment bandwidth
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from support.bandwidth_report import bandwidth_cells, bandwidth_reports
 from support.charts import bandwidth_chart
 from support.datasets import load_dataset
 from support.draws import balanced_source_and_target
-from support.runs import Runs, Setup, command_line, rounded
+from support.joined import publish_joined, run_units
+from support.published import first_of_each, read_json_lines
+from support.runs import Setup, command_line, rounded
 from uniproto import RBF, Compute, cost
 from uniproto.comparing.accuracy import accuracy
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem
-from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 
 TITLE = "which metric, and which bandwidth: UniPROT, k-medoids and others on nine data sets"
@@ -86,40 +85,36 @@ QUICK_PARTS = _both_ways(Part("digits", rows=150, k=12, tuning=(0,), held_out=(1
 def run(setup: Setup) -> None:
     """Every data set in both ways; then the choice, and how it is judged."""
     parts = QUICK_PARTS if setup.quick else PARTS
-    rows: list[dict[str, Any]] = []
     done = setup.parts(list(parts))
-    for name in done:
-        rows += _run_part(setup, name, parts[name])
+    rows = [rounded(row, 4) for name in done for row in _run_part(setup, name, parts[name])]
     if setup.waits_for_others(done):
         return
-    (setup.out / "bandwidth.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
-    runs = Runs(setup.out, "bandwidth", {"quick": setup.quick})
-    runs.add({}, [rounded(row, 4) for row in rows])
-    rows = runs.rows
-    report = "\n\n".join(bandwidth_reports(rows).values())
-    runs.publish({"bandwidth": bandwidth_chart(bandwidth_cells(rows))}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    publish_joined(
+        setup,
+        "bandwidth",
+        rows,
+        lambda rows: "\n\n".join(bandwidth_reports(rows).values()),
+        lambda rows: bandwidth_chart(bandwidth_cells(rows)),
+        ["data", "way"],
+    )
 
 
 def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
-    runs = Runs(
-        setup.out, f"bandwidth-{name}", {"quick": setup.quick, "shares": SHARES} | asdict(part)
-    )
+    def of_seed(loaded: tuple[Any, Any], seed: int) -> Iterator[dict[str, Any]]:
+        used = "tuning" if seed in part.tuning else "held out"
+        return ({"draws": used} | row for row in measure(*loaded, part, seed))
+
     # In turns, so that a run that is stopped early has as many draws of either.
     pairs = zip(part.tuning, part.held_out, strict=True)
-    seeds = [seed for pair in pairs for seed in pair if not runs.done(seed=seed)]
-    with Progress(setup.progress).stage(f"bandwidth {name}", len(seeds)) as advance:
-        if seeds:
-            features, labels = read(part.data, setup.data)
-        for seed in seeds:
-            used = "tuning" if seed in part.tuning else "held out"
-            runs.add(
-                {"seed": seed},
-                [{"draws": used} | row for row in measure(features, labels, part, seed)],
-            )
-            advance(1)
-    return ({"data": part.data, "way": part.way} | row for row in runs.rows)
+    rows = run_units(
+        setup,
+        f"bandwidth-{name}",
+        {"shares": SHARES} | asdict(part),
+        [{"seed": seed} for pair in pairs for seed in pair],
+        lambda: read(part.data, setup.data),
+        of_seed,
+    )
+    return ({"data": part.data, "way": part.way} | row for row in rows)
 
 
 def read(name: str, data: Path | None) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -128,29 +123,15 @@ def read(name: str, data: Path | None) -> tuple[NDArray[np.float32], NDArray[Any
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        texts, labels = _texts(data, "text/english_mix.jsonl.zst", most=400)
+        assert data is not None
+        rows = first_of_each(read_json_lines(data / "text" / "english_mix.jsonl.zst"), 400)
+        rows = [row for row in rows if row["text"].strip()]
         words = TfidfVectorizer(max_features=20_000, sublinear_tf=True, stop_words="english")
-        counts = words.fit_transform(text[:4000] for text in texts)
-        return TruncatedSVD(100, random_state=0).fit_transform(counts).astype(np.float32), labels
+        counts = words.fit_transform(row["text"][:4000] for row in rows)
+        reduced = TruncatedSVD(100, random_state=0).fit_transform(counts)
+        return reduced.astype(np.float32), np.array([row["source"] for row in rows])
     found = load_dataset(name, data)
     return found.train.astype(np.float32), found.train_labels
-
-
-def _texts(data: Path | None, name: str, most: int) -> tuple[list[str], NDArray[Any]]:
-    """At most so many texts of every source, those that come first."""
-    assert data is not None
-    texts, labels, seen = [], [], {}
-    with pa.input_stream(str(data / name), compression="zstd") as stream:
-        for line in stream.read().decode("utf-8").split("\n"):
-            if not line:
-                continue
-            record = json.loads(line)
-            source = record["source"]
-            seen[source] = seen.get(source, 0) + 1
-            if seen[source] <= most and record["text"].strip():
-                texts.append(record["text"])
-                labels.append(source)
-    return texts, np.array(labels)
 
 
 @dataclass(frozen=True)

@@ -22,27 +22,22 @@ import numpy as np
 import uniproto
 from support.datasets import load_dataset
 from support.draws import balanced_source_and_target
+from support.joined import publish_joined, run_units
 from support.published import Dataset
-from support.runs import Runs, Setup, command_line, rounded
-from support.statistics import by, difference
+from support.runs import Setup, command_line, rounded
+from support.statistics import ACCURACIES, by, difference
 from uniproto import Density
 from uniproto.comparing.accuracy import accuracy
 from uniproto.comparing.results import aligned
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.report.charts import styled
-from uniproto.runtime.progress import Progress
 
 TITLE = "density weights beside none and class-balanced ones, on seven long-tailed data sets"
 IMBALANCE = 50
 DRAWS = 6  # the defaults are chosen on the first half
 NEIGHBOURS, POWERS = (5, 10, 20, 30), (1, 2, 3, 4)
 MOST_LOST = 0.01  # of overall accuracy, by the rule
-MEASURES = {
-    "minority_accuracy": "minority",
-    "balanced_accuracy": "balanced",
-    "accuracy": "overall",
-}
 
 
 @dataclass(frozen=True)
@@ -75,36 +70,26 @@ QUICK_PARTS = {"digits": Part("digits", source=300, target=270, counts=(50,), dr
 def run(setup: Setup) -> None:
     """Every data set; then what weights change beside none, and which the rule chooses."""
     parts = QUICK_PARTS if setup.quick else PARTS
-    rows: list[dict[str, Any]] = []
     done = setup.parts(list(parts))
-    for name in done:
-        rows += _run_part(setup, parts[name])
-    if setup.waits_for_others(done):
-        return
-    (setup.out / "density.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
-    runs = Runs(setup.out, "density", {"quick": setup.quick})
-    runs.add({}, [rounded(row) for row in rows])
-    report = "\n\n".join(density_reports(runs.rows).values())
-    runs.publish({"density": density_chart(runs.rows)}, report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    rows = [rounded(row) for name in done for row in _run_part(setup, parts[name])]
+    if not setup.waits_for_others(done):
+        publish_joined(setup, "density", rows, _report, density_chart, ["data"])
+
+
+def _report(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n\n".join(density_reports(rows).values())
 
 
 def _run_part(setup: Setup, part: Part) -> Iterator[dict[str, Any]]:
-    runs = Runs(setup.out, f"density-{part.data}", {"quick": setup.quick} | asdict(part))
-    units = [
-        (k, seed)
-        for k in part.counts
-        for seed in range(part.draws)
-        if not runs.done(k=k, seed=seed)
-    ]
-    with Progress(setup.progress).stage(f"density {part.data}", len(units)) as advance:
-        if units:
-            data = load_dataset(part.data, setup.data)
-        for k, seed in units:
-            runs.add({"k": k, "seed": seed}, list(measure(data, part, k, seed)))
-            advance(1)
-    return ({"data": part.data} | row for row in runs.rows)
+    rows = run_units(
+        setup,
+        f"density-{part.data}",
+        asdict(part),
+        [{"k": k, "seed": seed} for k in part.counts for seed in range(part.draws)],
+        lambda: load_dataset(part.data, setup.data),
+        lambda data, k, seed: measure(data, part, k, seed),
+    )
+    return ({"data": part.data} | row for row in rows)
 
 
 def measure(data: Dataset, part: Part, k: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -190,12 +175,12 @@ def beside_table(rows: Sequence[dict[str, Any]]) -> str:
     """Every kind of weights beside none, over all data sets and k."""
     kinds = _kinds(rows)
     table: dict[str, list[str]] = {"beside no weights": kinds}
-    for measure_name, word in MEASURES.items():
+    for measure_name, word in ACCURACIES.items():
         table[word] = [_points(_gains(rows, kind, measure_name)) for kind in kinds]
     halves = dict(zip(("first draws", "other draws"), _first_half(rows), strict=True))
     for measure_name in ("minority_accuracy", "accuracy"):
         for title, half in halves.items():
-            table[f"{MEASURES[measure_name]}, {title}"] = [
+            table[f"{ACCURACIES[measure_name]}, {title}"] = [
                 f"{100 * _mean(_gains(half, kind, measure_name)):+.1f}" for kind in kinds
             ]
     minority, overall = (
@@ -226,7 +211,7 @@ def rule_report(rows: Sequence[dict[str, Any]]) -> str:
     """What the rule chooses on the first draws, and what it gains on the others."""
     first, others = _first_half(rows)
     kind = chosen_by_rule(first)
-    gained = [f"{word} {_points(_gains(others, kind, name))}" for name, word in MEASURES.items()]
+    gained = [f"{word} {_points(_gains(others, kind, name))}" for name, word in ACCURACIES.items()]
     return (
         f"The rule chooses {kind} on the first draws; on the others it gains {', '.join(gained)}. "
         f"There it would choose {chosen_by_rule(others)}, on all draws {chosen_by_rule(rows)}."
@@ -241,7 +226,7 @@ def sets_table(rows: Sequence[dict[str, Any]]) -> str:
         table[kind] = [
             " / ".join(
                 f"{100 * np.mean([r[name] for r in case if r['weights'] == kind]):.1f}"
-                for name in MEASURES
+                for name in ACCURACIES
             )
             for case in cases.values()
         ]
@@ -252,7 +237,7 @@ def density_chart(rows: Sequence[dict[str, Any]]) -> Any:
     """Minority against overall gain of every q and α."""
     points = []
     for kind in _kinds(rows):
-        gains = {name: _mean(_gains(rows, kind, name)) for name in MEASURES}
+        gains = {name: _mean(_gains(rows, kind, name)) for name in ACCURACIES}
         words = kind.split(", ")
         points.append(
             {"minority": gains["minority_accuracy"], "overall": gains["accuracy"], "kind": kind}

@@ -20,9 +20,8 @@ from typing import Any
 
 from support.joined import publish_joined
 from support.runs import Setup, command_line, name_parts, run_name
-from support.statistics import by, difference
+from support.statistics import STARS, by, differences_table, mean_text
 from uniproto.comparing.results import aligned
-from uniproto.report.words import mean_and_spread
 
 TITLE = "fine-tuning a language model on chosen mini-batches: all methods and modes"
 
@@ -71,7 +70,7 @@ def run(setup: Setup) -> None:
 
 
 def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
-    from support.finetuning import math_settings, quick_settings
+    from support.finetuning import algorithm_of, math_settings, quick_settings
 
     base = quick_settings(setup, QUICK_STEPS) if setup.quick else math_settings(setup, STEPS)
     found = {}
@@ -82,7 +81,7 @@ def _settings(setup: Setup, names: Sequence[str]) -> dict[str, Any]:
         at_once = 32 if method == "greats" else None
         found[name] = replace(
             base,
-            method="greedy" if method == "uniproto" else method,  # the paper's algorithm
+            method=algorithm_of(method),
             metric=metric or None,
             mode=mode,
             seed=int(seed),
@@ -118,7 +117,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
         shown["steps"] = [f"{min(step_of[way], steps):.0f}" for way in order]
         shown["s/step"] = [f"{seconds[way]:.3f}" for way in order]
         for column in COLUMNS:
-            shown[column] = [_mean_text(values(way, column, step_of[way])) for way in order]
+            shown[column] = [mean_text(values(way, column, step_of[way])) for way in order]
         texts.append(aligned(shown))
     return "\n\n".join([*texts, *(_differences(last, way) for way in REFERENCES)])
 
@@ -127,21 +126,16 @@ def _differences(last: Sequence[Mapping[str, Any]], reference: str) -> str:
     """Each way − the reference in the end, over the seeds that both were run with."""
     ends = {(row["way"], row["seed"]): row for row in _ways(last)}
     title = f"way − {REFERENCES[reference]}"
-    shown: dict[str, list[str]] = {title: [], "seeds": []}
-    for way in dict.fromkeys(way for way, _ in ends if way != reference):
-        pairs = [(ends[way, n], ends.get((reference, n))) for w, n in ends if w == way]
-        both = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
-        if len(both) < 2:
-            continue
-        shown[title].append(way)
-        shown["seeds"].append(str(len(both)))
-        for column in COLUMNS:
-            apart = difference([o[column] for o, _ in both], [t[column] for _, t in both])
-            star = " " if apart.verdict == "open" else "*"
-            shown.setdefault(column, []).append(f"{apart.mean:+.4f} ± {apart.error:.4f}{star}")
-    if not shown["seeds"]:
-        return f"{title}: one seed each, no differences to judge."
-    return f"{aligned(shown)}\n* the 95 % interval of the mean leaves 0 out"
+    pairs = {
+        way: [
+            (row, ends[reference, seed])
+            for (its_way, seed), row in ends.items()
+            if its_way == way and (reference, seed) in ends
+        ]
+        for way in dict.fromkeys(way for way, _ in ends if way != reference)
+    }
+    table = differences_table(title, pairs, COLUMNS)
+    return f"{table}\n{STARS}" if table else f"{title}: one seed each, no differences to judge."
 
 
 def _ways(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -196,11 +190,6 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Any:
         "Fine-tuning on chosen mini-batches",
         "lines: means over seeds, bands: from lowest to highest; the first validation is left out",
     )
-
-
-def _mean_text(values: Sequence[float]) -> str:
-    mean, spread = mean_and_spread(values)
-    return f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from typing import Any
 
 from support.joined import publish_joined
 from support.runs import Setup, command_line, name_parts, run_name
-from support.statistics import by, difference
+from support.statistics import by, difference, differences_table, mean_text
 from uniproto.comparing.results import aligned
-from uniproto.report.words import mean_and_spread
 
 TITLE = "ablations of mini-batch selection: share kept, λ, pool of 256"
 
 TRAINS = True
 
+COLUMNS = ("overall", "of_sources", "of_smallest")
 STEPS, QUICK_STEPS = 100, 2
 SEEDS = (0, 1, 2)
 LAMBDAS = (0.1, 0.05, 0.01)
@@ -69,6 +69,8 @@ def _variations() -> dict[str, dict[str, Any]]:
     return found
 
 
+# What the variations of a study are compared with: a level or a method.
+BESIDE = {"lambda": ("level", "none"), "pool": ("method", "random"), "ratio": ("method", "random")}
 STUDIES = ("small", "ratio", "lambda", "pool")  # in the order they are worth running
 
 
@@ -135,24 +137,50 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     from support.finetuning import at_the_end
 
     shown: dict[str, list[str]] = {"variation": [], "seeds": [], "kept": []}
-    shown |= {"overall": [], "of_sources": [], "of_smallest": []}
+    shown |= {column: [] for column in COLUMNS}
     for (study, level, method), found in by(at_the_end(rows), "study", "level", "method").items():
         shown["variation"].append(f"{study} {level}, {method}")
         shown["seeds"].append(str(len(found)))
         shown["kept"].append(f"{found[0]['keep']} of {found[0]['pool']}")
-        for column in ("overall", "of_sources", "of_smallest"):
-            mean, spread = mean_and_spread([row[column] for row in found])
-            shown[column].append(
-                f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
-            )
-    return f"{aligned(shown)}\n\n{_losses(rows)}".rstrip()
+        for column in COLUMNS:
+            shown[column].append(mean_text([row[column] for row in found]))
+    parts = [aligned(shown), _losses(rows)]
+    parts += [_beside(rows, study, reference) for study, reference in BESIDE.items()]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _beside(rows: Sequence[Mapping[str, Any]], study: str, reference: tuple[str, str]) -> str:
+    """What the variations of a study differ by from its reference, over the seeds of both."""
+    from support.finetuning import at_the_end
+
+    column, wanted = reference
+    ends = {
+        (row["level"], row["method"], row["seed"]): row
+        for row in at_the_end(rows)
+        if row["study"] == study
+    }
+    pairs = {}
+    for level, method in dict.fromkeys((level, method) for level, method, _ in ends):
+        if wanted == (level if column == "level" else method):
+            continue
+        other = (wanted, method) if column == "level" else (level, wanted)
+        pairs[f"{level}, {method}"] = [
+            (row, ends[(*other, seed)])
+            for (*way, seed), row in ends.items()
+            if way == [level, method] and (*other, seed) in ends
+        ]
+    return differences_table(f"{study}, − {wanted}", pairs, COLUMNS)
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> str:
     """What a method loses from half of the pool to an eighth; UniPROT also beside the others."""
     from support.finetuning import at_the_end
 
-    ends = {(row["method"], row["level"], row["seed"]): row["overall"] for row in at_the_end(rows)}
+    ends = {
+        (row["method"], row["level"], row["seed"]): row["overall"]
+        for row in at_the_end(rows)
+        if row["study"] == "ratio"
+    }
     lost = {
         (method, seed): value - ends[method, "50.0%", seed]
         for (method, level, seed), value in ends.items()
@@ -169,10 +197,9 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> str:
             apart[f"uniproto − {method}"] = difference(ours, [lost[method, n] for n in both])
         for name, found in apart.items():
             if found.error is not None:
-                star = " " if found.verdict == "open" else "*"
                 shown["from 50 to 12.5 %"].append(name)
                 shown["seeds"].append(str(found.draws))
-                shown["overall"].append(f"{found.mean:+.4f} ± {found.error:.4f}{star}")
+                shown["overall"].append(found.starred())
     return aligned(shown) if shown["seeds"] else ""
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from support.joined import publish_joined
 from support.runs import Setup, command_line, name_parts
-from support.statistics import by, difference
-from uniproto.comparing.results import aligned
+from support.statistics import by, differences_table
 from uniproto.methods import UniProto
 
 TITLE = "settings of mini-batch selection, tried on seeds of their own"
@@ -100,18 +99,12 @@ def beside(rows: Sequence[Mapping[str, Any]], reference: str) -> str:
     ends = by(at_the_end(rows), "variation")
     known = {row["seed"]: row for row in ends.get((reference,), [])}
     title = f"variation − {reference}"
-    shown: dict[str, list[str]] = {title: [], "seeds": []}
-    for (variation,), found in ends.items():
-        both = [(row, known[row["seed"]]) for row in found if row["seed"] in known]
-        if variation == reference or len(both) < 2:
-            continue
-        shown[title].append(variation)
-        shown["seeds"].append(str(len(both)))
-        for column in COLUMNS:
-            apart = difference([ours[column] for ours, _ in both], [r[column] for _, r in both])
-            star = " " if apart.verdict == "open" else "*"
-            shown.setdefault(column, []).append(f"{apart.mean:+.4f} ± {apart.error:.4f}{star}")
-    return aligned(shown) if shown["seeds"] else f"{title}: no variation has two seeds yet."
+    pairs = {
+        variation: [(row, known[row["seed"]]) for row in found if row["seed"] in known]
+        for (variation,), found in ends.items()
+        if variation != reference
+    }
+    return differences_table(title, pairs, COLUMNS) or f"{title}: no variation has two seeds yet."
 
 
 def chart(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import uniproto
 from support.datasets import load_dataset
+from support.joined import run_units, warm_up
 from support.longtail import PCA_DIMENSIONS, Draw, Setting, draw_from, features_of
 from support.longtail_report import (
     curves_chart,
@@ -35,12 +36,10 @@ from support.published import Dataset
 from support.runs import Runs, Setup, command_line, rounded
 from uniproto import Density, Entropic, Greedy
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
-from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
-from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 
 TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-10-LT (Figure 3)"
@@ -286,7 +285,7 @@ def run(setup: Setup) -> None:
         rows[name] = list(_run_part(setup, name, parts[name]))
     if setup.waits_for_others(rows):
         return
-    joined = [rounded(row) for name in rows for row in rows[name]]  # what is said is what is saved
+    joined = [rounded(row) for name in rows for row in rows[name]]  # as saved
     table = [rounded(row) for row in differences(joined)]
     report = "\n\n".join(longtail_reports(joined).values())
     drawn = [row for row in joined if row["part"].startswith("curves")]
@@ -307,55 +306,47 @@ def _publish(
     chart: Any = None,
     report: str = "",
 ) -> None:
-    """Write joined rows; they are made anew from the rows of the parts."""
+    """Write joined rows, which are computed from the rows of the parts."""
     (setup.out / f"{name}.jsonl").unlink(missing_ok=True)
-    runs = Runs(setup.out, name, _settings(setup.quick))
+    runs = Runs(setup.out, name, {"quick": setup.quick, "pca_dimensions": PCA_DIMENSIONS})
     runs.add({}, rows)
     runs.publish({} if chart is None else {name: chart}, report)
 
 
-def _settings(quick: bool) -> dict[str, Any]:
-    return {"quick": quick, "pca_dimensions": PCA_DIMENSIONS}
-
-
 def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
-    """The rows of a part: what is done is read, the rest is run."""
-    described = {
-        "settings": [asdict(setting) for setting in part.settings],
-        "counts": part.counts,
-        "seeds": part.seeds,
-    }
-    runs = Runs(setup.out, f"longtail-{name}", _settings(setup.quick) | described)
-    units = [
-        (place, k, seed)
-        for place in range(len(part.settings))
-        for seed in range(part.seeds)
-        for k in part.counts
-        if not runs.done(setting=place, k=k, seed=seed)
-    ]
-    with Progress(setup.progress).stage(f"longtail {name}", len(units)) as advance:
-        features: dict[tuple[str, str], tuple[Dataset, NDArray[np.float32]]] = {}
-        for place, k, seed in units:
-            setting = part.settings[place]
-            kind = (setting.data, setting.features)
-            if kind not in features:
-                data = load_dataset(setting.data, setup.data)
-                features[kind] = data, features_of(data, setting.features)
-                _warm_up(draw_from(*features[kind], setting, seed))
-            draw = draw_from(*features[kind], setting, seed)
-            rows = [setting.columns | row for row in part.measure(draw, k, seed)]
-            runs.add({"setting": place, "k": k, "seed": seed}, rows)
-            advance(1)
-    return ({"part": name} | row for row in runs.rows)
+    features: dict[tuple[str, str], tuple[Dataset, NDArray[np.float32]]] = {}
 
+    def of_unit(_: None, setting: int, k: int, seed: int) -> list[dict[str, Any]]:
+        asked = part.settings[setting]
+        kind = (asked.data, asked.features)
+        known = kind in features
+        if not known:
+            data = load_dataset(asked.data, setup.data)
+            features[kind] = data, features_of(data, asked.features)
+        draw = draw_from(*features[kind], asked, seed)
+        if not known:
+            warm_up(draw.source, draw.target)
+        return [asked.columns | row for row in part.measure(draw, k, seed)]
 
-def _warm_up(draw: Draw) -> None:
-    """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(
-        Problem(draw.source, draw.target, compute=uniproto.Compute(device="cpu")).with_k(20)
+    rows = run_units(
+        setup,
+        f"longtail-{name}",
+        {
+            "pca_dimensions": PCA_DIMENSIONS,
+            "settings": [asdict(setting) for setting in part.settings],
+            "counts": part.counts,
+            "seeds": part.seeds,
+        },
+        [
+            {"setting": place, "k": k, "seed": seed}
+            for place in range(len(part.settings))
+            for seed in range(part.seeds)
+            for k in part.counts
+        ],
+        lambda: None,
+        of_unit,
     )
-    for name in set(METHODS) - set(FOR_A_TASK):
-        warms_up(small, METHODS[name]())
+    return ({"part": name} | row for row in rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ compared on the same seeds: the short runs on the first, the long ones on all.
 
 The data folder holds text/english_mix.jsonl.zst, or tokens prepared by
 `uniproto pretrain --prepare-only` (tokens.json). The runs are in OUT/runs, and go on after a kill;
-delete that folder to train anew.
+delete that folder to start over.
 
     UNIPROTO_DATA=/path/to/data uniproto experiment pretraining
 """
@@ -179,7 +179,7 @@ def _publish(setup: Setup, scale: Scale, last_seed: int, long_methods: Sequence[
     from support.charts import pretraining_curves
 
     steps = [scale.short, scale.long]
-    (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # joined anew from the runs
+    (setup.out / "pretraining.jsonl").unlink(missing_ok=True)  # recomputed from the runs
     runs = Runs(setup.out, "pretraining", {"quick": setup.quick, "steps": steps})
     first, *others = scale.seeds[: scale.seeds.index(last_seed) + 1]
     trained = [(method, first) for method in scale.methods]
@@ -254,9 +254,9 @@ def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
     budget = shared_time(rows)
     runs = by(rows, "method", "seed")
 
-    def said(other: str) -> str:
+    def beside(other: str) -> str:
         seeds = [seed for method, seed in runs if method == "uniproto" and (other, seed) in runs]
-        told = []
+        parts = []
         for title, column, place in (
             (f"after {steps:,} equal steps", "step", steps),
             (f"after equal time, {budget:,.0f} s", "seconds", budget),
@@ -267,15 +267,15 @@ def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
                 for seed in seeds
             ]
             shown = ", ".join(f"{gap:+.4f}" for gap in gaps)
-            told.append(f"{'lower' if max(gaps) < 0 else 'not lower'} {title} ({shown} by seed)")
-        return "; ".join(told)
+            parts.append(f"{'lower' if max(gaps) < 0 else 'not lower'} {title} ({shown} by seed)")
+        return "; ".join(parts)
 
     if not any(method == "uniproto" for method, _ in runs):
         return [f"UniPROT was not trained for {steps:,} steps."]
     claim = "Claim: choosing half of every pool beats training on all of it. UniPROT's "
-    found = [f"{claim}log-perplexity is, beside that of full: {said(FULL)}."]
+    found = [f"{claim}log-perplexity is, beside that of full: {beside(FULL)}."]
     if any(method == "random" for method, _ in runs):
-        found.append(f"Beside that of random halves: {said('random')}.")
+        found.append(f"Beside that of random halves: {beside('random')}.")
     return found
 
 

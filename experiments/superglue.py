@@ -63,7 +63,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
     from uniproto.lm.judging.evaluation import SCORES
 
     task, method, seed = name_parts(name)
-    judged_in = setup.out / "runs" / name / "judged"
+    judged_in = setup.out / "judged" / name
     if setup.finished_only and not (judged_in / SCORES).exists():
         return []
     data = _tiny_reviews(setup.out) if setup.quick else setup.data
@@ -91,7 +91,7 @@ def _run_part(setup: Setup, name: str) -> list[dict[str, Any]]:
 
 
 def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None) -> Any:
-    from support.finetuning import math_settings, quick_settings
+    from support.finetuning import algorithm_of, math_settings, quick_settings
 
     if setup.quick:
         base = quick_settings(setup, QUICK_STEPS)
@@ -100,7 +100,7 @@ def _settings(setup: Setup, task: str, method: str, seed: int, data: Path | None
     return replace(
         base,
         data=str(_tuning_file(setup, task, seed, data)),
-        method="greedy" if method == "uniproto" else method,  # the paper's algorithm
+        method=algorithm_of(method),
         plan=(setup.training.plan or base.plan) if method == "uniproto" else base.plan,
         mode="batch",
         source=None,
@@ -153,8 +153,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
                 if (row["task"], row["measure"], row["method"]) == (task, measure, method)
             ]
             mean, spread = mean_and_spread(values)
-            told = "–" if mean is None else f"{mean:.1f}"
-            cells.append(told + (" " * 6 if spread is None else f" ± {spread:.1f}".ljust(6)))
+            shown_mean = "–" if mean is None else f"{mean:.1f}"
+            cells.append(shown_mean + (" " * 6 if spread is None else f" ± {spread:.1f}".ljust(6)))
         shown[f"{task} {measure}"] = cells
     return aligned(shown)
 

@@ -17,21 +17,18 @@ from numpy.typing import NDArray
 
 from support.datasets import load_dataset
 from support.draws import balanced_source_and_target
+from support.joined import publish_joined, run_units, warm_up
 from support.published import Dataset
-from support.runs import Runs, Setup, command_line
-from support.statistics import by, difference, mean_and_interval, not_lowest
+from support.runs import Setup, command_line
+from support.statistics import ACCURACIES, STARS, by, difference, mean_and_interval, not_lowest
 from uniproto import Compute
 from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
-from uniproto.comparing.compare import small_problem, warms_up
 from uniproto.comparing.results import aligned
 from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
-from uniproto.runtime.progress import Progress
 from uniproto.select import run_method
 
 TITLE = "all methods on USPS, Letter, Adult and Credit: cost, accuracy, weights, time"
-
-MEASURES = ("minority_accuracy", "balanced_accuracy", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -79,40 +76,31 @@ QUICK_PARTS = {
 def run(setup: Setup) -> None:
     """Run the parts of `setup`; once all have run, join and publish their results."""
     parts = QUICK_PARTS if setup.quick else FULL_PARTS if setup.full else PARTS
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for name in setup.parts(list(parts)):
-        rows[name] = list(_run_part(setup, name, parts[name]))
-    if setup.waits_for_others(rows):
-        return
-    joined = [row for name in rows for row in rows[name]]
-    report = "\n\n".join([tables(joined), costs_report(joined), differences_report(joined)])
-    (setup.out / "tabular.jsonl").unlink(missing_ok=True)  # joined anew from the parts' rows
-    runs = Runs(setup.out, "tabular", {"quick": setup.quick})
-    for name, found in rows.items():
-        runs.add({"part": name}, found)
-    runs.publish(_charts(joined), report)
-    print(report)
-    print(f"\nwritten to {setup.out}")
+    done = setup.parts(list(parts))
+    rows = [row for name in done for row in _run_part(setup, name, parts[name])]
+    if not setup.waits_for_others(done):
+        publish_joined(setup, "tabular", rows, _report, _charts, ["part"])
+
+
+def _report(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n\n".join([tables(rows), costs_report(rows), differences_report(rows)])
 
 
 def _run_part(setup: Setup, name: str, part: Part) -> Iterator[dict[str, Any]]:
-    """The rows of a part: what is done is read, the rest is run."""
-    settings = {"quick": setup.quick} | asdict(part)
-    runs = Runs(setup.out, f"tabular-{name}", settings)
-    units = [
-        (k, seed)
-        for seed in range(part.seeds)
-        for k in part.counts
-        if not runs.done(k=k, seed=seed)
-    ]
-    with Progress(setup.progress).stage(f"tabular {name}", len(units)) as advance:
-        if units:
-            data = load_dataset(part.data, setup.data)
-            _warm_up(data)
-        for k, seed in units:
-            runs.add({"k": k, "seed": seed}, measure(data, part, k, seed))
-            advance(1)
-    return ({"part": name} | row for row in runs.rows)
+    def load() -> Dataset:
+        data = load_dataset(part.data, setup.data)
+        warm_up(data.train[:500])
+        return data
+
+    rows = run_units(
+        setup,
+        f"tabular-{name}",
+        asdict(part),
+        [{"k": k, "seed": seed} for seed in range(part.seeds) for k in part.counts],
+        load,
+        lambda data, k, seed: measure(data, part, k, seed),
+    )
+    return ({"part": name} | row for row in rows)
 
 
 def measure(data: Dataset, part: Part, k: int, seed: int) -> list[dict[str, Any]]:
@@ -166,13 +154,6 @@ def _small_classes(labels: NDArray[Any], count: int) -> list[Any]:
     return names[np.argsort(sizes, kind="stable")[:count]].tolist()
 
 
-def _warm_up(data: Dataset) -> None:
-    """Load every method's compiled code, which is not to be counted as the first unit's time."""
-    small = small_problem(Problem(data.train[:500], compute=Compute(device="cpu")).with_k(20))
-    for name in set(METHODS) - set(FOR_A_TASK):
-        warms_up(small, METHODS[name]())
-
-
 def tables(rows: Sequence[dict[str, Any]]) -> str:
     """Means over the draws, one table per part and k, the lowest cost first."""
     texts = []
@@ -186,7 +167,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
             "entropy": [f"{_mean(runs[name], 'weight_entropy'):.3f}" for name in order],
             "seconds": [f"{_mean(runs[name], 'seconds'):.3f}" for name in order],
         }
-        for measure_name in MEASURES:
+        for measure_name in ACCURACIES:
             shown[measure_name.removesuffix("_accuracy")] = [
                 f"{100 * _mean(runs[name], measure_name):.1f}" for name in order
             ]
@@ -209,7 +190,7 @@ def costs_report(rows: Sequence[dict[str, Any]]) -> str:
 def differences_report(rows: Sequence[dict[str, Any]]) -> str:
     """UniPROT − k-medoids on the same draws: cost in per cent, accuracies in points."""
     lines: dict[str, list[str]] = {"greedy − kmedoids": [], "k": [], "draws": [], "cost, %": []}
-    lines |= {name.removesuffix("_accuracy"): [] for name in MEASURES}
+    lines |= {name.removesuffix("_accuracy"): [] for name in ACCURACIES}
     for (part, k), group in by(rows, "part", "k").items():
         ours, others = (
             sorted((row for row in group if row["method"] == name), key=lambda row: row["seed"])
@@ -219,19 +200,11 @@ def differences_report(rows: Sequence[dict[str, Any]]) -> str:
         lines["k"].append(str(k))
         lines["draws"].append(str(len(ours)))
         costs = [mine["cost"] / other["cost"] for mine, other in zip(ours, others, strict=True)]
-        lines["cost, %"].append(_points(costs, [1.0] * len(costs)))
-        for name in MEASURES:
-            lines[name.removesuffix("_accuracy")].append(
-                _points([row[name] for row in ours], [row[name] for row in others])
-            )
-    note = "* the 95 % interval of the mean leaves 0 out"
-    return f"Paired differences ± standard error\n{aligned(lines)}\n{note}"
-
-
-def _points(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    apart = difference(ours, theirs)
-    star = " " if apart.verdict == "open" else "*"
-    return f"{100 * apart.mean:+.1f} ± {100 * (apart.error or 0):.1f}{star}"
+        lines["cost, %"].append(difference(costs, [1.0] * len(costs)).starred(100, 1))
+        for name in ACCURACIES:
+            apart = difference([row[name] for row in ours], [row[name] for row in others])
+            lines[name.removesuffix("_accuracy")].append(apart.starred(100, 1))
+    return f"Paired differences ± standard error\n{aligned(lines)}\n{STARS}"
 
 
 def _charts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

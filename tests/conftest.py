@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,10 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-# The default search may do about a second of work, which few tests are about. Processes that tests
-# start inherit this. The marker `usual_effort` is for tests of the search itself.
-_LITTLE_EFFORT = "0.02"
-os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
+from uniproto.methods.search import search
+
+# The default search may do about a second of work, which few tests are about. The marker
+# `usual_effort` is for tests of the search itself.
+_LITTLE_EFFORT = 0.02
+search._EFFORT = _LITTLE_EFFORT
 
 # Programs that tests interrupt inherit this, too: Ctrl-C is off where tests run in the background.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,15 +68,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@functools.cache
-def _commit() -> str:
-    """What decides which cells are tried: other ones for each commit, the same for one."""
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return found.stdout.strip() or "no commit"
-
-
 def pytest_unconfigure() -> None:
     """Remove what was compiled, once all workers have ended."""
     if not _IS_WORKER:
@@ -85,7 +77,7 @@ def pytest_unconfigure() -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if (part := config.getoption("part")) == "all":
         return None
-    return f"part: {part}; cells drawn by commit {_commit()[:12]}"
+    return f"part: {part}; of tests with many cells some, by their names"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,8 +120,7 @@ def _with_many_cells(items: list[pytest.Item]) -> list[list[pytest.Item]]:
 
 def _draw(cells: list[str]) -> tuple[set[str], set[str]]:
     """The first, the last and a share for the quick part; another share for the rest."""
-    by_commit = {name: hashlib.md5(f"{_commit()} {name}".encode()).digest() for name in cells}
-    between = sorted(cells[1:-1], key=by_commit.__getitem__)
+    between = sorted(cells[1:-1], key=lambda name: hashlib.md5(name.encode()).digest())
     few, some = (round(share * len(cells)) for share in (_QUICK_SHARE, _REST_SHARE))
     return {cells[0], cells[-1], *between[:few]}, set(between[few : few + some])
 
@@ -138,11 +129,18 @@ def _draw(cells: list[str]) -> tuple[set[str], set[str]]:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """As much work for the default search as users get, where a test is marked so."""
     if item.get_closest_marker("usual_effort"):
-        del os.environ["UNIPROTO_EFFORT"]
+        search._EFFORT = 1.0
     try:
         return (yield)
     finally:
-        os.environ["UNIPROTO_EFFORT"] = _LITTLE_EFFORT
+        search._EFFORT = _LITTLE_EFFORT
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for the test, which runs in it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 class Ended(NamedTuple):

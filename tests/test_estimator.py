@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.datasets import load_iris
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -17,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import uniproto
-from uniproto import Greedy, InvalidInputError, PrototypeSelector
+from uniproto import Greedy, InvalidInputError, PrototypeClassifier, PrototypeSelector
 from uniproto.problem.checks import ScaleWarning
 
 FEATURE_METRICS = ["cosine", "euclidean", "sqeuclidean", "l1", "dot", "rbf", "laplacian"]
@@ -46,7 +47,17 @@ def expected_costs(left, right, metric, fitted_on=None):
     return pairwise_distances(left, right, metric)
 
 
-@parametrize_with_checks([PrototypeSelector(), PrototypeSelector(3, metric="dot", method="random")])
+@parametrize_with_checks(
+    [
+        PrototypeSelector(),
+        PrototypeSelector(3, metric="dot", method="random"),
+        PrototypeClassifier(),
+    ],
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{kind}_data": "a row is chosen once, its copies often"
+        for kind in ("dense", "sparse")
+    },
+)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
@@ -145,6 +156,7 @@ def test_parameters_survive_clone_and_set_params(rows):
         "n_prototypes": 3,
         "metric": "l1",
         "method": method,
+        "features": None,
         "min_distance": "auto",
         "random_state": None,
         "compute": None,
@@ -182,10 +194,65 @@ def test_tables_in_and_out(rows):
 def test_columns_of_other_scales_are_told_with_advice_that_helps():
     ages = np.random.default_rng(0).normal(40, 9, 60)
     table = pd.DataFrame({"age": ages, "income": ages[::-1] * 1e4})
-    with pytest.warns(ScaleWarning, match="PrototypeSelector, before it in a Pipeline"):
+    words = "column 'income' varies .* as much as column 'age'.*before it in a Pipeline"
+    with pytest.warns(ScaleWarning, match=words):
         PrototypeSelector(n_prototypes=4).fit(table)
     make_pipeline(RobustScaler(), PrototypeSelector(n_prototypes=4)).fit(table)  # no warning
     uniproto.select(table, 4)
+
+
+def test_a_classifier_is_one_to_scikit_learn():
+    """Rows sorted by their labels: folds must be stratified, as for every classifier."""
+    X, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), PrototypeClassifier())
+    grid = {"prototypeclassifier__n_prototypes": [15, 30]}
+    search = GridSearchCV(pipeline, grid, cv=5, error_score="raise").fit(X, y)
+    assert search.best_score_ > 0.9
+    assert is_classifier(pipeline)
+    assert not is_classifier(PrototypeSelector())
+    classifier = PrototypeClassifier(12).fit(X, y)
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(classifier.labels_, y[classifier.indices_])
+    assert classifier.transform(X).shape == (150, 12)
+    names = np.array(["setosa", "versicolor", "virginica"])
+    assert set(PrototypeClassifier(12).fit(X, names[y]).predict(X)) == set(names)
+
+
+def test_sample_weights_are_those_of_the_rows(rows):
+    weights = np.where(rows[:, 0] > 1, 3.0, 0.0)
+    selector = PrototypeSelector(4).fit(rows, sample_weight=weights)
+    expected = uniproto.select(
+        rows, 4, metric="euclidean", target_weights=weights, exclude=weights == 0
+    )
+    np.testing.assert_array_equal(selector.indices_, expected.indices)
+    assert (weights[selector.indices_] > 0).all()
+    with pytest.raises(InvalidInputError, match="'sample_weight' is about the rows of X"):
+        PrototypeSelector(4).fit(rows, sample_weight=weights, target=rows)
+
+
+def test_mixed_tables_are_prepared_as_select_does():
+    draw = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "customer_id": np.arange(90) + 5000,
+            "age": draw.integers(20, 80, 90),
+            "income": np.where(draw.random(90) < 0.1, np.nan, draw.lognormal(10, 0.5, 90)),
+            "country": draw.choice(["DE", "FR"], 90),
+        }
+    )
+    selector = PrototypeSelector(5).fit(frame)
+    selection = uniproto.select(frame, 5)
+    np.testing.assert_array_equal(selector.indices_, selection.indices)
+    np.testing.assert_array_equal(selector.predict(frame), selection.nearest(frame).prototype)
+    assert selector.feature_names_in_.tolist() == list(frame.columns)
+    assert selector.prototypes_.equals(frame.iloc[selection.indices])
+    columns = uniproto.Columns(use=["age", "country"])
+    chosen = PrototypeClassifier(5, features=columns).fit(frame, frame["country"])
+    assert chosen.selection_.details.given.columns == ("age", "country")
+    assert chosen.score(frame, frame["country"]) == 1
+    with pytest.raises(InvalidInputError, match="'X' must be a table, as in fit"):
+        selector.predict(frame.to_numpy())
+    assert clone(chosen).fit(frame, frame["country"]).indices_.tolist() == chosen.indices_.tolist()
 
 
 def test_a_fitted_selector_travels(rows):
@@ -198,7 +265,7 @@ def test_a_fitted_selector_travels(rows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_prototypes": 61}, r"'n_prototypes' must .* \(n_samples=60\), not 61"),
+        ({"n_prototypes": 61}, r"'n_prototypes' must .* \(n_samples=60, .* not 61"),
         ({"n_prototypes": 0}, "'n_prototypes' must .* not 0"),
         ({"n_prototypes": 2.5}, "'n_prototypes' must be a whole number"),
         ({"metric": "precomputed"}, r"'metric' must compare features.*Use uniproto\.select"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 
@@ -55,29 +54,6 @@ except uniproto.UniprotoError:
     pass
 """
     assert _loaded_after(statements) == set()
-
-
-@pytest.mark.parametrize(
-    ("statement", "new"),
-    [
-        ("import uniproto.training", "uniproto.lm"),
-        ("from uniproto.training.config import SelectionConfig", "uniproto.lm"),
-        ("from uniproto import pretraining", "uniproto.lm.pretraining"),
-        ("from uniproto.judging import evaluate", "uniproto.lm.judging"),
-        ("from uniproto.features import gradients", "uniproto.lm.gradients"),
-        ("from uniproto.data import DATASETS", "the experiments' support.datasets"),
-    ],
-)
-def test_an_import_from_an_old_place_names_the_new_one(statement: str, new: str) -> None:
-    with pytest.raises(ImportError, match=rf"^uniproto\.[\w.]+ is now {re.escape(new)}\.$"):
-        exec(statement)
-
-
-def test_a_function_that_moved_names_its_new_place() -> None:
-    import uniproto
-
-    with pytest.raises(AttributeError, match=r"^uniproto\.curate is now uniproto\.lm\.curate\.$"):
-        _ = uniproto.curate
 
 
 def test_solving_a_plan_loads_no_framework() -> None:

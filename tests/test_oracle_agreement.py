@@ -346,5 +346,5 @@ def test_entropic_iterations_follow_the_paper_by_default() -> None:
         hasty = uniproto.select(points, 5, method=Greedy(plan=Entropic(iterations=1))).details.notes
         assert hasty["unconverged_plans"] == 4
         assert hasty["marginal_violation"] > found[0].details.notes["marginal_violation"] >= 0
-    with pytest.warns(DataWarning, match="Raise reg or iterations"):
+    with pytest.warns(DataWarning, match="Raise 'reg' or 'iterations'"):
         uniproto.select(100 * points, 5, method=Greedy(plan=Entropic()), metric="euclidean")

@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from support.statistics import by, difference
+from support.statistics import ACCURACIES, by, difference
 from uniproto.comparing.results import aligned
 
 Rows = Sequence[dict[str, Any]]
-MEASURES = {
-    "minority_accuracy": "minority",
-    "balanced_accuracy": "balanced",
-    "accuracy": "overall",
-}
 CRITERION = "balanced_accuracy"  # of UniPROT on the tuning draws decides which share is chosen
-_LINES = (  # of the table of docs/choosing.md: method, rows, σ (None: the plain metric)
+_LINES = (  # of the table of docs/bandwidth.md: method, rows, σ (None: the plain metric)
     *(("uniproto", "as given", share) for share in (None, 0.35, 0.25, 0.2, 0.15, 0.1)),
     *(("uniproto", "unit", share) for share in (None, 0.35, 0.25, 0.2, 0.15, 0.1)),
     *(("kmedoids", kind, share) for kind in ("as given", "unit") for share in (None, 0.25)),
@@ -30,7 +25,7 @@ _LINES = (  # of the table of docs/choosing.md: method, rows, σ (None: the plai
 
 
 def bandwidth_reports(rows: Rows) -> dict[str, str]:
-    """Every table of docs/choosing.md on the bandwidth, and those behind them, by name."""
+    """Every table of docs/bandwidth.md on the bandwidth, and those behind them, by name."""
     tuning, held_out = ([r for r in rows if r["draws"] == d] for d in ("tuning", "held out"))
     return {
         "shares": _shares_table(rows),
@@ -92,9 +87,7 @@ def chosen_share(rows: Rows) -> float:
 
 def _points(values: Sequence[float]) -> str:
     """Mean ± standard error, in points; draws of one data set are alike, so values are its."""
-    found = difference(list(values), [0.0] * len(values))
-    star = "" if found.verdict == "open" else "*"
-    return f"{100 * found.mean:+.1f} ± {100 * (found.error or 0.0):.1f}{star}"
+    return difference(list(values), [0.0] * len(values)).starred(100, 1).strip()
 
 
 def _shares_table(rows: Rows) -> str:
@@ -112,7 +105,13 @@ def _choice(rows: Rows) -> str:
     """The chosen σ by scope, how close the next one is, and what it gains on other draws."""
     lines: dict[str, list[str]] = {
         name: []
-        for name in ("chosen on", "σ / median", "ahead of the next", *MEASURES.values(), "gain in")
+        for name in (
+            "chosen on",
+            "σ / median",
+            "ahead of the next",
+            *ACCURACIES.values(),
+            "gain in",
+        )
     }
     for title, wanted in _scopes():
         some = list(filter(wanted, rows))
@@ -125,7 +124,7 @@ def _choice(rows: Rows) -> str:
         lines["chosen on"].append(title)
         lines["σ / median"].append(f"{best:g}")
         lines["ahead of the next"].append(f"{_points(lead.tolist())} ({second:g})")
-        for measure, word in MEASURES.items():
+        for measure, word in ACCURACIES.items():
             lines[word].append(_points(_gains(held_out, best, measure)))
         gains = _gains(held_out, best, CRITERION)
         lines["gain in"].append(f"{sum(gain > 0 for gain in gains)} of {len(gains)} data sets")
@@ -138,16 +137,16 @@ def _without_one(rows: Rows) -> str:
     names = [name for (name,) in by(rows, "data")]
     if len(names) == 1:
         return ""
-    said = [
+    chosen = [
         f"{name} {chosen_share([row for row in tuning if row['data'] != name]):g}" for name in names
     ]
-    return f"Chosen without one of the data sets: {', '.join(said)}"
+    return f"Chosen without one of the data sets: {', '.join(chosen)}"
 
 
 def _held_out_table(held_out: Rows) -> str:
-    """Every line beside UniPROT in the plain metric of its rows, as in docs/choosing.md."""
+    """Every line beside UniPROT in the plain metric of its rows, as in docs/bandwidth.md."""
     head = [
-        f"{way}: {word}" for way in ("pool", "summary") for word in (*MEASURES.values(), "cost")
+        f"{way}: {word}" for way in ("pool", "summary") for word in (*ACCURACIES.values(), "cost")
     ]
     lines = [f"| held out | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     for method, kind, share in _LINES:
@@ -166,7 +165,7 @@ def _held_out_table(held_out: Rows) -> str:
                 for row in held_out
                 if row["way"] == way and row["method"] == "uniproto" and row["share"] is None
             }
-            for measure in MEASURES:
+            for measure in ACCURACIES:
                 # Accuracies of both kinds of rows compare: beside UniPROT by Euclidean distance.
                 apart = [
                     {
@@ -223,12 +222,12 @@ def _same(held_out: Rows, share: float) -> Iterator[str]:
 def _beside_uniproto(chosen: Rows, title: str) -> str:
     """Accuracies, and how far UniPROT is above each method, over data sets and draws."""
     lines: dict[str, list[str]] = {f"held out, {title}": []}
-    for word in MEASURES.values():
+    for word in ACCURACIES.values():
         lines |= {word: [], f"UniPROT − this, {word}": []}
     for (way, method), group in by(chosen, "way", "method").items():
         lines[f"held out, {title}"].append(f"{way}: {method}")
         ours = [row for row in chosen if (row["way"], row["method"]) == (way, "uniproto")]
-        for measure, word in MEASURES.items():
+        for measure, word in ACCURACIES.items():
             mine, its = (_by_data(some, measure) for some in (ours, group))
             lines[word].append(f"{100 * np.mean(its):.1f}")
             lines[f"UniPROT − this, {word}"].append(_points(np.subtract(mine, its).tolist()))
@@ -252,7 +251,7 @@ def bandwidth_cells(rows: Rows) -> list[dict[str, Any]]:
         }
         for row in held_out
         if row["method"] in ("uniproto", "kmedoids", "mmd_critic")
-        for measure, word in MEASURES.items()
+        for measure, word in ACCURACIES.items()
     ]
     columns = ("panel", "measure", "method", "share")
     cells = []

@@ -287,7 +287,7 @@ def lines_and_bands(
 ) -> Any:
     """Curves measured several times: the mean as a line, from the lowest to the highest a band.
 
-    `dashes` gives some series a pattern, so that curves on top of one another can be told apart;
+    `dashes` gives some series a pattern, to distinguish overlapping curves;
     `band` is the opacity of the bands.
     """
     import altair as alt

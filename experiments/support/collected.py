@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,11 +19,12 @@ import numpy as np
 from support.curation import Recipe, warm_up
 from support.finetuning import data_file, pretrained, sums, tiny_model
 from support.once import once
+from support.published import first_of_each, read_json_lines
 from support.runs import Setup
 from uniproto.features import embed_text, hashed_ngrams
 from uniproto.lm import gradients, hidden_states
 from uniproto.lm.features.language import TEMPLATE
-from uniproto.lm.finetune.tokens import SourcedExample
+from uniproto.lm.features.tokens import SourcedExample
 from uniproto.runs.atomic import atomic_write, write_json
 
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
         with open(sums(out / "data"), encoding="utf-8") as file:
             return [json.loads(line) for line in file]
     if name == "english":
-        read = _json_rows(data_file(setup, "text", "english_mix.jsonl.zst"))
+        read = read_json_lines(data_file(setup, "text", "english_mix.jsonl.zst"))
         return [
             {"source": row["source"], "instruction": "", "output": row["text"][:CHARACTERS]}
             for row in first_of_each(read, DOCUMENTS)
@@ -70,7 +70,7 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
         ]
     from uniproto.lm.judging import superglue_rows
 
-    rows = _json_rows(data_file(setup, "math", "math_train.jsonl.zst"))
+    rows = read_json_lines(data_file(setup, "math", "math_train.jsonl.zst"))
     if name == "short":
         drawn = np.random.default_rng(0).permutation(len(rows))
         few = [rows[place] for place in drawn if rows[place]["output"].strip()]
@@ -81,28 +81,6 @@ def rows_of(data: Path | None, out: Path, name: str) -> list[dict[str, Any]]:
         rows += superglue_rows(task, "train", data, examples=count, seed=0)
     rows += superglue_rows("cb", "validation", data)
     return [row for row in rows if row["output"].strip()]
-
-
-def first_of_each(rows: Sequence[Row], most: int) -> list[Row]:
-    """The first rows of every source, in their order.
-
-    >>> first_of_each([{"source": "a"}, {"source": "b"}, {"source": "a"}], 1)
-    [{'source': 'a'}, {'source': 'b'}]
-    """
-    seen: Counter[str] = Counter()
-    found = []
-    for row in rows:
-        seen[row["source"]] += 1
-        if seen[row["source"]] <= most:
-            found.append(row)
-    return found
-
-
-def _json_rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    with pa.input_stream(str(path), compression="zstd") as stream:
-        return [json.loads(line) for line in stream.read().decode("utf-8").split("\n") if line]
 
 
 def fast_in_half() -> bool:

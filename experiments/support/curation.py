@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from support.lean_lora import make_lean
-from uniproto.lm.finetune.tokens import PaddingCollator, SourcedExample, tokenise
-from uniproto.lm.models import load_model, lora_targets, padding_token
+from uniproto.lm.features.tokens import PaddingCollator, SourcedExample, tokenise
+from uniproto.lm.finetune.lora import lora_targets
+from uniproto.lm.models import load_model, padding_token
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Recipe:
     alpha: int = 512
     tokens_at_once: int = 3072  # with padding: several runs share a card
     half: bool = False  # bfloat16 arithmetic; adapters are in float32 all the same
-    blocks: int | None = None  # adapters in the last so many blocks alone; None: in all
+    blocks: int | None = None  # number of last blocks with adapters; None: all
 
 
 class Trainee:

@@ -56,6 +56,11 @@ def run_study(setup: Setup, runs: Mapping[str, FinetuneSettings]) -> list[dict[s
     return rows
 
 
+def algorithm_of(method: str) -> str:
+    """The method that a run asks for: UniPROT is the paper's algorithm."""
+    return "greedy" if method == "uniproto" else method
+
+
 def validations(
     name: str, result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
@@ -90,7 +95,7 @@ def at_the_end(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def at_step(rows: Sequence[Mapping[str, Any]], step: float, column: str) -> float:
-    """What one run had come to after so many steps, between validations by a straight line.
+    """A column of a run at a step, interpolated between validations.
 
     >>> at_step([{"step": 0, "overall": 2.0}, {"step": 10, "overall": 1.0}], 4, "overall")
     1.6

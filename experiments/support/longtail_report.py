@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 
 from support.charts import differences_chart, seed_bands_chart
-from support.statistics import by, difference, mean_and_interval, not_lowest
+from support.statistics import ACCURACIES, by, difference, mean_and_interval, not_lowest
 from uniproto.comparing.results import aligned
 
-MEASURES = {
-    "minority_accuracy": "minority",
-    "balanced_accuracy": "balanced",
-    "accuracy": "overall",
-}
 TITLES = {  # of the panels
     "curves-mnist-0-5": "MNIST, 0 and 5 at 5 % each",
     "curves-mnist-0-7": "MNIST, 0 and 7 at 3 % each",
@@ -67,7 +62,7 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for name, ours in found.items():
             if not name.startswith(("greedy", "uniproto")):
                 continue
-            for measure, word in MEASURES.items():
+            for measure, word in ACCURACIES.items():
                 values = [
                     [runs[seed][measure] for seed in sorted(others)] for runs in (ours, others)
                 ]
@@ -94,7 +89,7 @@ def curves_report(rows: Sequence[dict[str, Any]]) -> str:
         table = {"": [name if aim == "plain" else f"{name}, {aim}" for name, aim in lines]}
         for (k,) in counts:
             table[f"k = {k}"] = [
-                " / ".join(f"{100 * _mean(runs, name, k):.1f}" for name in MEASURES)
+                " / ".join(f"{100 * _mean(runs, name, k):.1f}" for name in ACCURACIES)
                 for runs in lines.values()
             ]
         last = counts[-1][0]
@@ -217,7 +212,7 @@ def _levels(minority: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], 
             str(sum(row["verdict"] == verdict for row in group)) for group in levels.values()
         ]
     pooled = by([row for row in rows if counts(row)], column)
-    for measure, word in MEASURES.items():
+    for measure, word in ACCURACIES.items():
         lines[word] = [
             _pooled(
                 pooled[level],
@@ -260,7 +255,7 @@ def lift_report(rows: Sequence[dict[str, Any]]) -> str:
     texts = []
     for column in ("part", "k"):
         lines: dict[str, list[str]] = {
-            name: [] for name in ("beside plain k-medoids", column, *MEASURES.values())
+            name: [] for name in ("beside plain k-medoids", column, *ACCURACIES.values())
         }
         for (level,), group in by(compared, column).items():
             for method, aim in by(group, "method", "aim"):
@@ -268,7 +263,7 @@ def lift_report(rows: Sequence[dict[str, Any]]) -> str:
                     continue
                 lines["beside plain k-medoids"].append(f"{method}, {aim}")
                 lines[column].append(str(level))
-                for measure, word in MEASURES.items():
+                for measure, word in ACCURACIES.items():
                     lines[word].append(
                         _pooled(
                             group,
@@ -320,7 +315,7 @@ def curves_chart(rows: Sequence[dict[str, Any]]) -> Any:
         for measure in ("minority_accuracy", "accuracy"):
             mean, low, high = mean_and_interval([row[measure] for row in runs])
             points.append(
-                {"panel": TITLES.get(part, part), "row": f"{MEASURES[measure]} accuracy", "k": k}
+                {"panel": TITLES.get(part, part), "row": f"{ACCURACIES[measure]} accuracy", "k": k}
                 | {"line": f"{method}, {aim}", "shown": shown.get((method, aim))}
                 | {"mean": mean, "low": max(0.0, low), "high": min(1.0, high)}
             )
@@ -386,12 +381,12 @@ def kernels_report(table: Sequence[dict[str, Any]]) -> str:
 def skews_report(rows: Sequence[dict[str, Any]]) -> str:
     """The same over all skews of a data set together; errors over seeds."""
     lines: dict[str, list[str]] = {"all skews, UniPROT − k-medoids (UniPROT, k-medoids)": []}
-    lines |= {word: [] for word in MEASURES.values()}
+    lines |= {word: [] for word in ACCURACIES.values()}
     for (part, metric), group in by(_of_skews(rows), "part", "metric").items():
         lines["all skews, UniPROT − k-medoids (UniPROT, k-medoids)"].append(
             f"{part.removeprefix('kernels-')}, {metric}"
         )
-        for measure, word in MEASURES.items():
+        for measure, word in ACCURACIES.items():
             apart = _pooled(group, measure, _is("greedy", "plain"), _is("kmedoids", "plain"))
             both = [
                 f"{100 * np.mean([row[measure] for row in group if row['method'] == name]):.1f}"
@@ -421,7 +416,7 @@ def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
     if not found:
         return ""
     middle = sorted({row["seed"] for row in found})[len({row["seed"] for row in found}) // 2]
-    names = ("each with its best", "chosen by", "UniPROT", "k-medoids", *MEASURES.values())
+    names = ("each with its best", "chosen by", "UniPROT", "k-medoids", *ACCURACIES.values())
     lines: dict[str, list[str]] = {name: [] for name in names}
     for (question, k), group in by(found, "question", "k").items():
         for criterion in ("minority_accuracy", "balanced_accuracy"):
@@ -432,7 +427,7 @@ def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
                     ways, key=lambda way: np.mean([row[criterion] for row in ways[way]])
                 )
             lines["each with its best"].append(f"{question}, k = {k}")
-            lines["chosen by"].append(MEASURES[criterion])
+            lines["chosen by"].append(ACCURACIES[criterion])
             lines["UniPROT"].append(best["greedy"])
             lines["k-medoids"].append(best["kmedoids"])
             judged = {
@@ -441,7 +436,7 @@ def own_best_report(rows: Sequence[dict[str, Any]]) -> str:
                 )
                 for method, way in best.items()
             }
-            for measure, word in MEASURES.items():
+            for measure, word in ACCURACIES.items():
                 ours, theirs = (
                     [float(np.mean([row[measure] for row in runs])) for runs in judged[m].values()]
                     for m in ("greedy", "kmedoids")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import pickle
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +218,29 @@ def read_lines(path: Path, columns: int) -> list[list[str]]:
         if not lines:
             raise ValueError("it is empty")
         return lines
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a .jsonl.zst file, one per line."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="zstd") as stream:
+        return [json.loads(line) for line in stream.read().decode("utf-8").split("\n") if line]
+
+
+def first_of_each(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The first rows of every source, in their order.
+
+    >>> first_of_each([{"source": "a"}, {"source": "b"}, {"source": "a"}], 1)
+    [{'source': 'a'}, {'source': 'b'}]
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for row in rows:
+        seen[row["source"]] += 1
+        if seen[row["source"]] <= most:
+            found.append(row)
+    return found
 
 
 def read_cifar(

@@ -37,7 +37,7 @@ SEPARATOR = "_"  # between the parts of a run's name; no method has it in its ow
 
 @dataclass(frozen=True)
 class Training:
-    """What is asked for of experiments that train models; None: as the experiment has it."""
+    """Options of experiments that train models; None: the experiment's own."""
 
     seeds: tuple[int, ...] | None = None
     steps: int | None = None
@@ -65,7 +65,7 @@ def name_parts(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Setup:
-    """How an experiment was asked for.
+    """The options of an experiment.
 
     `data` is the folder of published data sets, None where none was named. `out` is where the
     results go. `quick` asks for a few seconds' work that needs no data folder, `full` for the sizes
@@ -200,7 +200,7 @@ class Runs:
 
 
 def rounded(row: Mapping[str, Any], digits: int = 5) -> dict[str, Any]:
-    """A row as it is published: what is said of the rows must hold for what is saved.
+    """A row as it is published, so that reports are computed from what is saved.
 
     >>> rounded({"method": "random", "cost": 0.123456789})
     {'method': 'random', 'cost': 0.12346}
@@ -231,11 +231,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument(
         "--full",
         action="store_true",
-        help="of an experiment that is cut down to two cores, the whole: hours, on a larger "
+        help="full size of an experiment that is cut down for two cores: hours, on a larger "
         "machine (default folder: out/experiments/NAME-full)",
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="forget the rows of earlier runs in the folder"
+        "--fresh", action="store_true", help="discard the rows of earlier runs in the folder"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     training = parser.add_argument_group("of experiments that train models")
@@ -254,15 +254,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--side-by-side",
         type=int,
         metavar="N",
-        help="of an experiment in parts, so many at a time, each in a process of its own: for a "
-        "GPU that one run does not fill",
+        help="of an experiment in parts, run N at a time, each in a process of its own: for a GPU "
+        "that one run does not fill",
     )
     parser.add_argument(
         "--until",
         type=float,
         metavar="SECONDS",
-        help="with --side-by-side, stop after so long and join what is done; the same command "
-        "goes on from there",
+        help="with --side-by-side, time limit: then what is done is joined, and the same command "
+        "continues",
     )
 
 

@@ -1,4 +1,4 @@
-"""The parts of an experiment side by side, in processes of their own, for one large card.
+"""Run the parts of an experiment side by side on one GPU, each in a process of its own.
 
 A small model leaves most of a GPU idle: its steps wait for Python. Several runs at once fill it.
 Every process gets its share of the cores, takes the next part when it is done with one, and keeps
@@ -48,8 +48,8 @@ def run_side_by_side(
 ) -> None:
     """Run the parts `count` at a time, then join those that are done.
 
-    After so many `seconds` all are stopped; the same command goes on from there. Raises where
-    parts have failed, once the others are done and joined.
+    All are stopped after `seconds`; the same command continues. Raises where parts have failed,
+    once the others are done and joined.
     """
     script = Path(run.__globals__["__file__"])
     outcome = run_parts(script, setup, names, count, seconds)
@@ -65,16 +65,16 @@ def run_side_by_side(
     run(setup)
     if outcome.failed:
         raise UniprotoError(
-            f"Every part must come to its end. {len(outcome.failed)} of {len(names)} failed "
-            f"({', '.join(outcome.failed)}); what they said is above. Mend that, and give the same "
-            "command again: it runs those that are missing."
+            f"{len(outcome.failed)} of {len(names)} parts failed ({', '.join(outcome.failed)}); "
+            "their errors are above. Fix the cause and run the same command again: it runs the "
+            "missing parts."
         )
 
 
 def run_parts(
     script: Path, setup: Setup, names: Sequence[str], count: int, seconds: float | None = None
 ) -> Outcome:
-    """Run each named part, `count` of them at a time, for at most so many seconds."""
+    """Run each named part, `count` of them at a time, with a time limit in seconds."""
     outcome, waiting, turned_away = Outcome(), deque(names), Counter[str]()
     until = None if seconds is None else time.monotonic() + seconds
     places: deque[int] = deque(range(min(count, len(waiting))))

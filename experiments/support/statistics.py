@@ -11,8 +11,16 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from uniproto.comparing.results import aligned
 from uniproto.report.words import mean_and_spread
 
+# Accuracies that several experiments compare, with the words of their tables.
+ACCURACIES = {
+    "minority_accuracy": "minority",
+    "balanced_accuracy": "balanced",
+    "accuracy": "overall",
+}
+STARS = "* the 95 % interval of the mean leaves 0 out"
 _CONFIDENCE = 0.95
 _SAME = 1e-9  # relative: costs closer than this are the same
 
@@ -37,6 +45,11 @@ class Difference:
             return "open"
         return "above" if self.mean > 0 else "below"
 
+    def starred(self, scale: float = 1.0, places: int = 4) -> str:
+        """Mean ± standard error, with a star unless the verdict is open."""
+        star = " " if self.verdict == "open" else "*"
+        return f"{scale * self.mean:+.{places}f} ± {scale * (self.error or 0):.{places}f}{star}"
+
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """The paired difference; both hold one value per draw, in the same order.
@@ -56,6 +69,38 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
         above=sum(value > 0 for value in apart) / count,
         equal=sum(value == 0 for value in apart) / count,
     )
+
+
+def differences_table(
+    title: str,
+    pairs: Mapping[str, Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]],
+    columns: Iterable[str],
+) -> str:
+    """Each way less its reference: pairs of rows of the same draw, two or more; else "".
+
+    >>> rows = [({"cost": 2.0}, {"cost": 1.0}), ({"cost": 3.0}, {"cost": 1.0})]
+    >>> print(differences_table("way − random", {"greedy": rows, "other": rows[:1]}, ["cost"]))
+    way − random  seeds              cost
+    greedy            2  +1.5000 ± 0.5000
+    """
+    shown = {way: both for way, both in pairs.items() if len(both) > 1}
+    if not shown:
+        return ""
+    table = {title: list(shown), "seeds": [str(len(both)) for both in shown.values()]}
+    for column in columns:
+        table[column] = [
+            difference(
+                [ours[column] for ours, _ in both], [row[column] for _, row in both]
+            ).starred()
+            for both in shown.values()
+        ]
+    return aligned(table)
+
+
+def mean_text(values: Sequence[float]) -> str:
+    """Mean ± standard deviation, to four places; one value has blanks for the latter."""
+    mean, spread = mean_and_spread(values)
+    return f"{mean:.4f}" + (" " * 9 if spread is None else f" ± {spread:.4f}")
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float, float]:

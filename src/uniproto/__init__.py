@@ -42,7 +42,7 @@ from uniproto.methods import (
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Laplacian, Limits
 from uniproto.problem.weights import Density
-from uniproto.runtime.late import explain_moved_names, late_names
+from uniproto.runtime.late import late_names
 from uniproto.select import cost, select
 from uniproto.selection.selection import Selection
 from uniproto.version import __version__ as __version__
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from uniproto.comparing.compare import compare
     from uniproto.comparing.path import path
     from uniproto.comparing.results import Comparison, KPath
-    from uniproto.estimator import PrototypeSelector
+    from uniproto.estimator import PrototypeClassifier, PrototypeSelector
+    from uniproto.features.model_features import Images, Text
 
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "FasterPAM",
     "Greedy",
     "Groups",
+    "Images",
     "InfeasibleError",
     "InputFileError",
     "InvalidInputError",
@@ -86,10 +88,12 @@ __all__ = [
     "OutputError",
     "Problem",
     "ProtoDash",
+    "PrototypeClassifier",
     "PrototypeSelector",
     "Random",
     "Selection",
     "SolverError",
+    "Text",
     "UniProto",
     "UniprotoError",
     "compare",
@@ -100,8 +104,11 @@ __all__ = [
 
 _LATE = {  # loaded when asked for: scikit-learn and Arrow take a second to import
     "Comparison": "uniproto.comparing.results",
+    "Images": "uniproto.features.model_features",
     "KPath": "uniproto.comparing.results",
+    "PrototypeClassifier": "uniproto.estimator",
     "PrototypeSelector": "uniproto.estimator",
+    "Text": "uniproto.features.model_features",
     "compare": "uniproto.comparing.compare",
     "path": "uniproto.comparing.path",
 }
@@ -118,4 +125,3 @@ def __dir__() -> list[str]:
 
 
 __getattr__ = late_names(__name__, _LATE, _ROOMS)
-explain_moved_names()

@@ -11,7 +11,7 @@ import operator
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
@@ -24,7 +24,20 @@ _LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
 
 
 class UniprotoError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Attributes:
+        parameter: the name of the parameter it is about; None where it is about no single one. The
+            message begins with it.
+
+    >>> error = InvalidInputError("must be at least 1.", parameter="k")
+    >>> error.parameter, str(error)
+    ('k', "'k' must be at least 1.")
+    """
+
+    def __init__(self, message: object = "", *, parameter: str | None = None) -> None:
+        super().__init__(str(message) if parameter is None else f"{quoted(parameter)} {message}")
+        self.parameter = parameter
 
 
 class InvalidInputError(UniprotoError, ValueError):
@@ -70,6 +83,17 @@ def needing(purpose: str, extra: str) -> Iterator[None]:
 class InputFileError(UniprotoError, OSError):
     """A file cannot be read, or does not hold what it should."""
 
+    @classmethod
+    def of(cls, path: object, error: UniprotoError, remedy: str = "") -> InputFileError:
+        """The error about a parameter, with the file in which it was found.
+
+        >>> InputFileError.of("a.csv", InvalidInputError("must be 1.", parameter="k")).parameter
+        'k'
+        """
+        found = cls(f"{path}: {error}{remedy and ' '}{remedy}")
+        found.parameter = error.parameter
+        return found
+
 
 class ChangedInputError(InputFileError):
     """An input file or a model is no longer the one that a result was made from."""
@@ -106,16 +130,48 @@ def invalid(parameter: str, constraint: str, received: object, remedy: str) -> I
     shown = str(received)
     if len(shown) > _LONGEST_SHOWN:
         shown = f"{shown[:_LONGEST_SHOWN]} …"
-    return InvalidInputError(f"{quoted(parameter)} {constraint}. Got {shown} instead. {remedy}")
+    return InvalidInputError(f"{constraint}. Got {shown} instead. {remedy}", parameter=parameter)
+
+
+_flags: Mapping[str, str] = {}
+
+
+@contextmanager
+def called(flags: Mapping[str, str]) -> Iterator[None]:
+    """Call parameters by these options of the command that is running, in errors and warnings.
+
+    >>> with called({"min_distance": "--min-distance"}):
+    ...     print(quoted("min_distance"), quoted("rows"))
+    --min-distance 'rows'
+    """
+    global _flags
+    before, _flags = _flags, flags
+    try:
+        yield
+    finally:
+        _flags = before
 
 
 def quoted(parameter: str) -> str:
-    """A parameter of Python in quotes, an option of the command line as it is.
+    """How a message calls a parameter: by its name in quotes, or by the option of a command.
 
-    >>> print(quoted("target_weights"), quoted("--weights"))
-    'target_weights' --weights
+    >>> print(quoted("target_weights"))
+    'target_weights'
     """
-    return parameter if parameter.startswith("-") else repr(parameter)
+    return parameter if parameter.startswith("-") else _flags.get(parameter) or repr(parameter)
+
+
+def asking(python: str, option: str, value: str = "") -> str:
+    """How to ask for something: in Python, or by an option of the command that is running.
+
+    >>> asking("features=Columns(ignore=['id'])", "ignore", "id")
+    "features=Columns(ignore=['id'])"
+    >>> with called({"ignore": "--ignore"}):
+    ...     asking("features=Columns(ignore=['id'])", "ignore", "id")
+    '--ignore id'
+    """
+    flag = _flags.get(option)
+    return python if flag is None else f"{flag} {value}".rstrip()
 
 
 def printable(text: object) -> str:
@@ -167,63 +223,22 @@ def known_keywords(
     ... def choose(rows, k, *, target_weights=None): ...
     >>> choose([], 3, weights=[1])
     Traceback (most recent call last):
-    uniproto.errors.WrongTypeError: choose() has no parameter 'weights'. Did you mean
+    uniproto.errors.WrongTypeError: 'weights' is no parameter of choose(). Did you mean
     'target_weights'?
     """
     own = [each for each in signature(function).parameters.values() if each.name != "self"]
     names = [each.name for each in own if each.kind is not each.VAR_KEYWORD] + list(also)
-    called = function.__qualname__.removesuffix(".__init__")
+    own_name = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         for name in kwargs.keys() - set(names):
-            raise WrongTypeError(
-                f"{called}() has no parameter {name!r}. {_remedy(called, name, names)}"
-            )
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            remedy = f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
+            raise WrongTypeError(f"is no parameter of {own_name}(). {remedy}", parameter=name)
         return function(*args, **kwargs)
 
     return checked
-
-
-def _remedy(called: str, name: str, names: Sequence[str]) -> str:
-    new = RENAMED.get(f"{called}.{name}") or RENAMED.get(name)
-    if new is not None and new.partition("=")[0] in names:
-        return f"Did you mean {new if '=' in new else repr(new)}?"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"It takes {', '.join(names)}."
-
-
-RENAMED = {  # names of before, and other libraries' words for ours
-    "algorithm": "method",
-    "at_least": "limits=Limits(labels, at_least=…)",
-    "at_most": "limits=Limits(labels, at_most=…)",
-    "bandwidth": "metric=RBF(bandwidth)",
-    "budgets": "groups=Groups(labels, budgets=…)",
-    "compare.seed": "seeds",
-    "compare.target_labels": "labels=(labels, target_labels)",
-    "curate.source": "limits=Limits(column, at_most=…)",
-    "device": "compute=Compute(device=…)",
-    "distance": "metric",
-    "distinct": "min_distance",
-    "features": "columns=Columns(use=…)",
-    "gradients.adam": "layer='adam'",
-    "gradients.lora": "layer='lora'",
-    "ignore": "columns=Columns(ignore=…)",
-    "indices": "rows",
-    "initial": "include",
-    "lists": "compute=Compute(neighbours=…)",
-    "memory": "compute=Compute(memory=…)",
-    "n_prototypes": "k",
-    "n_samples": "k",
-    "polish": "seconds",
-    "prepare": "columns=Columns(prepare=…)",
-    "random_state": "seed",
-    "scale": "columns=Columns(scale=…)",
-    "sources": "limits=Limits(labels, at_most=…)",
-    "target_groups": "groups=Groups(labels, target=…)",
-    "target_labels": "target_weights=Balanced(labels)",
-    "y": "target_weights=Balanced(labels)",
-}
 
 
 def require_int(
@@ -253,9 +268,9 @@ def require_int(
 def require_seconds(parameter: str, value: object, instead: str = "") -> float:
     """Check a number of seconds; `instead` is what else the caller would have taken.
 
-    >>> require_seconds("time_limit", -1, "None or ")
+    >>> require_seconds("certify", -1, "None or ")
     Traceback (most recent call last):
-    uniproto.errors.InvalidInputError: 'time_limit' must be None or a positive number of seconds.
+    uniproto.errors.InvalidInputError: 'certify' must be None or a positive number of seconds.
     Got -1 instead. Try 60.
     """
     try:
@@ -274,6 +289,6 @@ def as_index(value: Any) -> int:
     >>> as_index(3)
     3
     """
-    if isinstance(value, bool):
+    if type(value).__name__ in ("bool", "bool_"):  # bool_ is NumPy 1's, which counts as 0 or 1
         raise TypeError(f"{value} is not a number")
     return operator.index(value)

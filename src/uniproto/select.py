@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.data.arrays import as_rows
-from uniproto.errors import InvalidInputError, require_seconds
+from uniproto.data.arrays import as_rows, row_numbers
+from uniproto.errors import InvalidInputError
 from uniproto.methods import Method, as_method
 from uniproto.methods.grouped import pick
 from uniproto.problem.problem import (
@@ -19,10 +19,11 @@ from uniproto.problem.problem import (
     as_problem,
     takes_problem_options,
 )
+from uniproto.runtime.memory import readable
 from uniproto.runtime.progress import Progress
 from uniproto.selection.details import Details
-from uniproto.selection.selection import Selection
-from uniproto.transport.prototypes import transport
+from uniproto.selection.selection import Selection, as_time_limit
+from uniproto.transport.prototypes import FEW, LARGEST_TARGET, memory_of_plan, transport
 
 
 @takes_problem_options
@@ -44,14 +45,14 @@ def select(
 
     Args:
         source: the pool, one row per example: an array, a table, a sparse matrix, the path of a
-            file; or a `Problem`, which holds all that is said about source and target.
+            file; or a `Problem`, which already holds source and target.
         k: how many rows to choose. The first 15 picks of k=60 are not the picks of k=15.
         target: what the chosen rows must represent. Default: the source itself.
         method: the name of a method, or a method object with its options, such as
             `Greedy(plan="resolve")`.
         seconds: how long to look for better rows in all. Default: as long as the method takes.
         certify: also compute the certificate (as `Selection.certify` does later): a lower bound
-            on the cost of any k rows. A number limits the search to so many seconds.
+            on the cost of any k rows. A number is its time limit in seconds.
         progress: True or False to force or forbid progress bars. Default: on a terminal, and a
             line every 30 seconds elsewhere.
         problem: as for `Problem`.
@@ -72,7 +73,7 @@ def select(
     selection = run_method(question, chosen, progress=progress)
     selection.details.timings = {"prepare": prepared, **selection.details.timings}
     if certified:
-        selection.certify(time_limit=limit, progress=progress)
+        selection.certify(seconds=limit, progress=progress)
     return selection
 
 
@@ -81,7 +82,8 @@ def cost(source: Any, rows: Any, target: Any = None, **problem: Unpack[ProblemOp
     """The exact optimal-transport cost of given rows, all with equal weight.
 
     What `Selection.cost` is for the rows of a selection: the number to compare any other choice
-    by, wherever its rows come from.
+    by, wherever its rows come from. Where no exact solve is possible, it raises an error that says
+    what would help.
 
     Args:
         source: the pool, or a `Problem`, as for `select`.
@@ -96,10 +98,37 @@ def cost(source: Any, rows: Any, target: Any = None, **problem: Unpack[ProblemOp
     """
     question = as_problem("cost", source, target, problem)
     chosen = rows.indices if isinstance(rows, Selection) else rows
-    numbers = as_rows(chosen, "rows", question.m)
+    numbers = as_rows(row_numbers(chosen, question.given.source, "rows"), "rows", question.m)
     if not len(numbers):
-        raise InvalidInputError("'rows' must name at least one row.")
-    return transport(question.with_k(len(numbers)), numbers).cost
+        raise InvalidInputError("must name at least one row.", parameter="rows")
+    solved = transport(question.with_k(len(numbers)), numbers)
+    if not solved.is_exact:
+        raise _not_exact(question, len(numbers), solved.cost)
+    return solved.cost
+
+
+def _not_exact(problem: Problem, k: int, cost: float) -> InvalidInputError:
+    """The error for rows of which only an upper bound of the cost is known, and what helps."""
+    needed = memory_of_plan(k, problem.n)
+    if problem.n <= LARGEST_TARGET or (k <= FEW and needed <= problem.memory):
+        return InvalidInputError(
+            "must have costs and weights whose sums keep their digits: the cost is at most "
+            f"{cost:.6g}. Rescale the features, or drop rows that are farther than all others.",
+            parameter="source",
+        )
+    if k <= FEW:
+        return InvalidInputError(
+            f"must allow {readable(needed)} of memory for the exact cost of {k:,} rows "
+            f"and {problem.n:,} targets, which is at most {cost:.6g}. Pass "
+            f"compute=Compute(memory={needed}).",
+            parameter="compute",
+        )
+    return InvalidInputError(
+        f"must be at most {FEW} where there are more than {LARGEST_TARGET:,} targets: no "
+        f"exact solve of {k:,} rows fits in time or memory. Their cost is at most {cost:.6g}; take "
+        "fewer rows, or a sample of the target.",
+        parameter="rows",
+    )
 
 
 def with_seconds(method: Method, seconds: float | None) -> Method:
@@ -108,21 +137,11 @@ def with_seconds(method: Method, seconds: float | None) -> Method:
         return method
     if not hasattr(method, "seconds"):
         raise InvalidInputError(
-            f"'seconds' is for methods that search, not for {method.name}. Leave it out, and call "
-            "selection.improve(seconds) afterwards."
+            f"is for methods that search, not for {method.name}. Leave it out, and call "
+            "selection.improve(seconds) afterwards.",
+            parameter="seconds",
         )
     return replace(method, seconds=seconds)  # type: ignore[type-var]
-
-
-def as_time_limit(certify: Any) -> tuple[bool, float | None]:
-    """Whether `certify` asks for a certificate, and for how many seconds at most.
-
-    >>> as_time_limit(False), as_time_limit(True), as_time_limit(30)
-    ((False, None), (True, None), (True, 30.0))
-    """
-    if isinstance(certify, bool | np.bool_):
-        return bool(certify), None
-    return True, require_seconds("certify", certify, "True, False or ")
 
 
 def run_method(problem: Problem, method: Method, *, progress: bool | None = None) -> Selection:
@@ -147,6 +166,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
             method=method.name,
             options=recorded_options(method),
             seed=problem.seed,
+            given=problem.given,
             timings={"pick": time.perf_counter() - begin},
             notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
         ),

@@ -381,7 +381,7 @@ def test_time_limit() -> None:
     selection = select_greedily(points, 20)
     whole = selection.certify()
     assert whole.converged
-    cut = selection.certify(time_limit=1e-6)
+    cut = selection.certify(seconds=1e-6)
     assert not cut.converged
     assert cut.steps < whole.steps
     assert cut.lower_bound <= whole.lower_bound * (1 + 1e-6)

@@ -13,7 +13,7 @@ import pytest
 import uniproto
 from uniproto.certificate import ascent, row_bounds
 from uniproto.certificate.ascent import certify
-from uniproto.certificate.candidate_search import Found
+from uniproto.certificate.candidate_search import FoundPrices
 from uniproto.certificate.row_bounds import RowBounds
 from uniproto.cli import main
 from uniproto.fills.priced_fills import exact_values
@@ -109,9 +109,9 @@ def test_squares_that_vanish_in_single_precision_are_allowed_for() -> None:
 def cut_short(monkeypatch: pytest.MonkeyPatch, look: float) -> None:
     """A search whose look at every row was not done."""
 
-    def search(problem: Problem, *_: Any) -> Found:
+    def search(problem: Problem, *_: Any) -> FoundPrices:
         rows = np.full(problem.m, -np.inf)
-        return Found(np.ones(problem.n), rows, -np.inf, 3, False, look)
+        return FoundPrices(np.ones(problem.n), rows, -np.inf, 3, False, look)
 
     monkeypatch.setattr(ascent, "_LISTED_COSTS", 0)
     monkeypatch.setattr(ascent, "search", search)
@@ -158,9 +158,9 @@ def test_on_the_command_line(
     assert main(["select", str(pool), "-k", "3", "-o", str(out)]) == 0
     with monkeypatch.context() as patched:
         cut_short(patched, 70.0)
-        assert main(["certify", str(out), "--time-limit", "20"]) == 0
+        assert main(["certify", str(out), "--seconds", "20"]) == 0
     said = capsys.readouterr().out
-    assert "A bound needs more time: give --time-limit 160." in said
+    assert "A bound needs more time: give --seconds 160." in said
     assert "go on from there" not in said
     loaded = Selection.load(out).certificate
     assert loaded is not None
@@ -176,6 +176,6 @@ def test_on_the_command_line(
     capsys.readouterr()
     with monkeypatch.context() as patched:  # what was proven once is not lost to a shorter search
         cut_short(patched, 70.0)
-        assert main(["certify", str(out), "--time-limit", "20"]) == 0
+        assert main(["certify", str(out), "--seconds", "20"]) == 0
     assert "The earlier bound is higher and stays" in capsys.readouterr().out
     assert (out / "manifest.json").read_text() == before

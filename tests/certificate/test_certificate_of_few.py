@@ -280,7 +280,7 @@ def test_the_time_limit_leaves_time_for_every_row(monkeypatch: pytest.MonkeyPatc
     selection = uniproto.select(points, 10, metric="euclidean")
     clock = iter(np.arange(0, 1e6, 0.1))  # a tenth of a second passes whenever somebody looks
     monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    found = selection.certify(time_limit=10.0)
+    found = selection.certify(seconds=10.0)
     assert next(clock) < 60
     assert 0 < found.lower_bound <= selection.cost
     assert math.isfinite(found.gap)

@@ -94,7 +94,7 @@ def test_array_in_files_out(run: Run) -> None:
 
 
 def test_every_file_says_the_same(run: Run) -> None:
-    options = ["--target", "target.parquet", "--weights", "weight", "--metric", "euclidean"]
+    options = ["--target", "target.parquet", "--target-weights", "weight", "--metric", "euclidean"]
     found = select(run, *PARQUET, *options, "--seed", 3)
     weights = np.arange(1.0, N + 1)
     weights /= weights.sum()
@@ -119,7 +119,6 @@ def test_every_file_says_the_same(run: Run) -> None:
     assert manifest["uniproto"] == uniproto.__version__
     assert manifest["seed"] == 3
     assert manifest["cost"] == pytest.approx(expected.cost)
-    assert manifest["options"]["search"] == "auto"
     assert manifest["arguments"]["metric"] == "euclidean"
     assert min(manifest["timings"].values()) >= 0
     for role, name, shape in (("source", "pool", [M, 3]), ("target", "target", [N, 3])):
@@ -159,7 +158,7 @@ def test_ids_in_all_files(run: Run, column: str, target: str | None) -> None:
 def test_columns_not_named_are_features_and_are_shown(run: Run) -> None:
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(index=range(M), kind="x", w=1.0)
     frame.to_csv("pool.csv", index=False)
-    named = ["--id", "index", "--groups", "kind", "--weights", "w"]
+    named = ["--id", "index", "--groups", "kind", "--target-weights", "w"]
     ended = run("select", "pool.csv", "-k", K, *named, "-o", "out")
     assert ended.status == 0
     assert "features                a, b, c\n" in ended.out
@@ -204,13 +203,13 @@ def test_groups(run: Run, text: str | None, budgets: Any, target: bool) -> None:
 def test_initial_exclude_and_distinct(run: Run) -> None:
     twins = np.repeat(X, 2, axis=0)
     np.save("twins.npy", twins)
-    found = select(run, "twins.npy", "-k", K, "--initial", "3,17", "--exclude", "0, 5,")
+    found = select(run, "twins.npy", "-k", K, "--include", "3,17", "--exclude", "0, 5,")
     assert found.indices[:2].tolist() == [3, 17]
     assert not {0, 5} & set(found.indices.tolist())
-    found = select(run, "twins.npy", "-k", M // 2, "--distinct")
+    found = select(run, "twins.npy", "-k", M // 2, "--min-distance")
     assert len(np.unique(found.indices // 2)) == M // 2
     given = ["twins.npy", "-k", K, "--metric", "euclidean"]
-    near = select(run, *given, "--distinct", "1.2")
+    near = select(run, *given, "--min-distance", "1.2")
     expected = uniproto.select(twins, K, metric="euclidean", min_distance=1.2)
     np.testing.assert_array_equal(near.indices, expected.indices)
     chosen = twins[near.indices]
@@ -311,7 +310,7 @@ REFUSED = {
     "raw.npy -k 2": "Pickled Python objects",
     "nowhere.npy -k 2": "nowhere.npy cannot be opened",
     "folder.npy -k 2": "there are no .parquet files",
-    "pool.txt -k 2": ".csv, .json, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv.",
+    "pool.txt -k 2": ".csv, .json, .jsonl, .jsonl.zst, .npy, .npz, .parquet, .tsv, .xlsx.",
     "cut_pool.npy -k 2": "cut pool.npy",
     "cut_one.npz -k 2": "cut one.npz",
     "cut_pool.parquet -k 2": "cut pool.parquet",
@@ -321,16 +320,16 @@ REFUSED = {
     "two.npz -k 2 --column frist": "Did you mean 'first'",
     "pool.npy -k 2 --column x": "--column needs a table",
     "pool.npy -k 2 --id doc": "--id needs a table",
-    "pool.parquet -k 2": "lists beside others, 'embedding' * --column",
+    "pool.parquet -k 2": "lists next to others, 'embedding' * --column",
     "pool.parquet -k 2 --column embeding": "doc, embedding, number, * mean 'embedding'",
     "pool.parquet -k 2 --column embedding --id dok": "--id must be one of doc, * mean 'doc'",
     "pool.parquet -k 2 --column embedding --groups sorce": "Did you mean 'source'",
-    "pool.parquet -k 2 --column embedding --weights wait": "--weights must be one of doc",
+    "pool.parquet -k 2 --column embedding --target-weights wait": "must be one of doc",
     "pool.parquet -k 2 --column embedding --id embedding": "--id must name a column of text",
     "gap.parquet -k 2 --column embedding --id gap": "20 missing",
-    "weights.parquet -k 2 --column embedding --weights negative": "must be 40 numbers",
-    "weights.parquet -k 2 --column embedding --weights none": "not all 0",
-    "weights.parquet -k 2 --column embedding --weights doc": "must be 40 numbers",
+    "weights.parquet -k 2 --column embedding --target-weights negative": "must be 40 numbers",
+    "weights.parquet -k 2 --column embedding --target-weights none": "not all 0",
+    "weights.parquet -k 2 --column embedding --target-weights doc": "must be 40 numbers",
     "pool.parquet -k 2 --column embedding --target gap.csv": "gap.csv cannot be opened",
     "nan.npy -k 2": "NaN and infinity (there is one in row 3)",
     "flat.npy -k 2": "must be two-dimensional",
@@ -343,18 +342,18 @@ REFUSED = {
     "pool.npy -k 2 --metric cosin": "Did you mean 'cosine'",
     "pool.npy -k 2 --method uniprot": "Did you mean 'uniproto'",
     "pool.npy -k 2 --method greedy --gains aprox": "Did you mean 'approx'",
-    "pool.npy -k 2 --method random --plan extend": "--plan needs --method greedy",
+    "pool.npy -k 2 --method random --plan resolve": "--plan needs --method greedy",
     "pool.npy -k 2 --method random --gains exact": "--gains needs --method greedy",
     "pool.npy -k 2 --reg 1": "--reg needs --plan entropic",
     "pool.npy -k 2 --method greedy --plan entropic --reg 0": "--reg must be positive",
     "pool.npy -k 2 --seed -1": "--seed must be at least 0",
-    "pool.npy -k 2 --initial 40": "row numbers from 0 to 39",
-    "pool.npy -k 2 --initial 1,1": "must not repeat",
-    "pool.npy -k 2 --initial 1;2": "--initial must be row numbers",
+    "pool.npy -k 2 --include 40": "row numbers from 0 to 39",
+    "pool.npy -k 2 --include 1,1": "must not repeat",
+    "pool.npy -k 2 --include 1;2": "--include must be row numbers",
     "pool.npy -k 2 --exclude x": "--exclude must be row numbers",
-    "pool.npy -k 2 --initial 1 --exclude 1": "such as 1",
-    "pool.npy -k 2 --distinct 9": "--distinct must leave at least k=2",
-    "pool.npy -k 2 --distinct -1": "--distinct must be",
+    "pool.npy -k 2 --include 1 --exclude 1": "such as 1",
+    "pool.npy -k 2 --min-distance 9": "--min-distance must leave at least k=2",
+    "pool.npy -k 2 --min-distance -1": "--min-distance must be",
     "pool.npy -k 2 --budgets balanced": "--budgets needs --groups",
     "pool.parquet -k 2 --column embedding --groups source --budgets even": "--budgets must be",
     "pool.parquet -k 2 --column embedding --groups source --budgets web=x": "a whole number",
@@ -453,15 +452,15 @@ VALUES = {
     "--plan": ["extend", "resolve", "entropic"],
     "--gains": ["approx", "exact"],
     "--reg": ["0.1", "1e-9", "1e9"],
-    "--distinct": ["0", "0.5", "1e-300"],
+    "--min-distance": ["0", "0.5", "1e-300"],
     "--seed": ["1", "7"],
-    "--initial": ["0", "0,1", "11", "12", "1,,2"],
+    "--include": ["0", "0,1", "11", "12", "1,,2"],
     "--exclude": ["0", "3,4,5"],
     "--groups": ["kind"],
-    "--weights": ["w", "kind"],
+    "--target-weights": ["w", "kind"],
     "--id": ["w", "kind", "a"],
     "--column": ["a", "w", "aa"],
-    "--features": ["a", "c,a", "a,kind", "a,aa"],
+    "--columns": ["a", "c,a", "a,kind", "a,aa"],
     "--ignore": ["w", "a,kind", "aa"],
     "--certify": ["1", "0.01"],
     "--budgets": ["balanced", "x=1,y=2", "x=1,x=2", "x=-1,y=4"],

@@ -158,12 +158,12 @@ def test_every_way_to_name_pictures(run: Run, data: str) -> None:
     "options",
     [
         "",
-        "--weights weight",
-        "--weights balanced --labels kind",
-        "--weights density:q=2",
+        "--target-weights weight",
+        "--target-weights balanced --labels kind",
+        "--target-weights density:q=2",
         "--groups kind",
-        "--initial 8 --exclude 0,3",
-        "--distinct",
+        "--include 8 --exclude 0,3",
+        "--min-distance",
         "--certify",
     ],
 )
@@ -190,7 +190,7 @@ def test_rows_are_numbered_as_in_the_file(run: Run, options: str) -> None:
     alone = uniproto.Selection.load("o2")
     assert found.indices.tolist() == [KEPT[row] for row in alone.indices]
     assert found.cost == pytest.approx(alone.cost)
-    assert found.shape == (len(TEXTS), len(TEXTS))
+    assert found.details.shape == (len(TEXTS), len(TEXTS))
 
     chosen = pq.read_table("out/selection.parquet")
     assert chosen["doc"].to_pylist() == [f"d{row}" for row in found.indices]
@@ -342,7 +342,7 @@ def test_a_record_does_not_choose_the_cache(run: Run) -> None:
         ("t.parquet --text text --column weight", "--column excludes --text"),
         ("t.parquet --text text --metric precomputed", "compares no vectors"),
         ("t.parquet --text text", "row 3 (empty)"),
-        ("t.parquet --text text --on-error skip --initial 3", "row 3, which was skipped"),
+        ("t.parquet --text text --on-error skip --include 3", "row 3, which was skipped"),
         ("t.parquet --text text --on-error skip --exclude 12", "from 0 to 11"),
         ("pics", "Add --images"),
         ("pics --images other", "--images must be"),

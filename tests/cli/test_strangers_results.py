@@ -164,3 +164,105 @@ def test_an_address_in_a_store_in_python() -> None:
 
     with pytest.raises(InputFileError, match=r"^s3://bucket/pool\.npy is .*uniproto\.scale"):
         uniproto.select(Path("s3://bucket/pool.npy"), 2)
+
+
+NUMBERS = {
+    "cost": lambda record: record,
+    "bandwidth": lambda record: record,
+    "beta": lambda record: record,
+    "pick": lambda record: record["timings"],
+    "lower_bound": lambda record: record["certificate"],
+    "gap": lambda record: record["certificate"],
+    "seconds": lambda record: record["certificate"],
+    "steps": lambda record: record["certificate"],
+    "proof": lambda record: record["certificate"],
+}
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), [], True, "1"], ids=repr)
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("command", ["verify", "report"])
+def test_forged_numbers_are_damage(
+    command: str, name: str, value: Any, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most of these once ended in a traceback."""
+    if name == "proof" and value == "1":
+        return  # a text, which is compared with the proof itself
+    path = result / "manifest.json"
+    record = json.loads(path.read_text())
+    NUMBERS[name](record)[name] = value
+    path.write_text(json.dumps(record))
+    assert main([command, str(result)]) == 2
+    error = capsys.readouterr().err
+    assert "It is damaged (its record says" in error
+    assert len(error) < 500
+
+
+@pytest.mark.parametrize("command", ["verify", "report", "certify"])
+def test_arguments_that_no_command_line_says_are_damage(
+    command: str, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = result / "manifest.json"
+    record = json.loads(path.read_text())
+    record["arguments"] |= {"exclude_near": 5, "near_rows": [1]}
+    path.write_text(json.dumps(record))
+    assert main([command, str(result)]) == 2
+    assert "It is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify", "report", "certify"])
+@pytest.mark.parametrize("argument", ["target", "exclude_near"])
+def test_no_file_is_opened_without_a_digest(
+    argument: str, command: str, result: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The names of a local file's columns were once part of the error."""
+    secret = result.parent / "secret.csv"
+    secret.write_text("password,pin\na,1\nb,2\n")
+    path = result / "manifest.json"
+    record = json.loads(path.read_text())
+    named = str(secret)
+    record["arguments"][argument] = named if argument == "target" else [named, "0.1"]
+    path.write_text(json.dumps(record))
+    assert main([command, str(result)]) == 2
+    found = capsys.readouterr()
+    assert "It is damaged (its record of the" in found.err
+    assert "password" not in found.out + found.err
+
+
+@pytest.mark.parametrize("pattern", ["/**/*", "/*/*/*.parquet", "/**/*.parquet", "/*"])
+def test_a_recorded_path_is_a_name(
+    pattern: str, result: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pattern over the whole disk once kept `verify` busy."""
+    searched: list[str] = []
+    for module in ("uniproto.cli.recorded_inputs", "uniproto.data.disk"):
+        for name in ("glob", "iglob"):
+            monkeypatch.setattr(
+                f"{module}.glob.{name}", lambda text, **_: searched.append(text) or []
+            )
+    change(result, path=pattern, relative=None)
+    assert main(["verify", str(result)]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    assert searched == []
+
+
+def test_a_folder_around_the_result_is_not_searched(result: Path) -> None:
+    change(result, path=str(result.parent), relative=None)
+    with pytest.raises(InputFileError, match="there is no such file"):
+        recorded_inputs(result, load_manifest(result))
+
+
+@pytest.mark.parametrize("note", ["least", "why"])
+def test_what_nothing_proves_is_not_shown(note: str, result: Path) -> None:
+    path = result / "manifest.json"
+    record = json.loads(path.read_text())
+    assert note not in record["notes"]
+    record["notes"] |= {note: "a lie"}
+    record["arguments"]["pool"] = "a lie"
+    path.write_text(json.dumps(record))
+    selection = Selection.load(result)
+    assert "a lie" not in selection.summary()
+    assert main(["report", str(result), "--quiet"]) == 0
+    page = (result / "report.html").read_text()
+    assert "a lie" not in page
+    assert "pool.parquet -k 3" in page

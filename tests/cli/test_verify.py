@@ -63,7 +63,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def select(run: Run) -> Callable[..., Path]:
     def call(*arguments: object) -> Path:
-        told = any(word in arguments for word in ("--method", "--search", "--seconds"))
+        told = any(word in arguments for word in ("--method", "--seconds"))
         search = () if told else ("--method", "greedy")  # which leaves a gap to certify
         status, _, err = run("select", "-k", K, "-o", "out", "--quiet", *search, *arguments)
         assert (status, err) == (0, "")
@@ -137,15 +137,18 @@ def change_plan(change: Callable[[sp.csr_array], sp.csr_array]) -> None:
 OPTIONS: dict[str, list[object]] = {
     "plain": ["pool.npy"],
     "target": ["pool.npy", "--target", "target.npy", "--metric", "euclidean"],
-    "weights": [*PARQUET, "--target", "target.parquet", "--weights", "weight", "--metric", "l1"],
+    "weights": [
+        *(*PARQUET, "--target", "target.parquet"),
+        *("--target-weights", "weight", "--metric", "l1"),
+    ],
     "ids": [*PARQUET, "--id", "doc", "--metric", "dot"],
     "dates for ids": [*PARQUET, "--id", "day"],
     "groups": [*GROUPS, "--budgets", "web=4,本=2", "--metric", "sqeuclidean"],
     "numbered groups": [*PARQUET, "--groups", "year", "--target", "target.parquet"],
-    "rows": ["pool.npy", "--initial", "3,17", "--exclude", "0,5"],
-    "all at once": [*GROUPS, "--id", "doc", "--weights", "weight", "--initial", "7,2",
-                    "--exclude", "0,5", "--distinct", "--seed", 4],
-    "distinct": ["pool.npy", "--distinct", "0.05"],
+    "rows": ["pool.npy", "--include", "3,17", "--exclude", "0,5"],
+    "all at once": [*GROUPS, "--id", "doc", "--target-weights", "weight", "--include", "7,2",
+                    "--exclude", "0,5", "--min-distance", "--seed", 4],
+    "min_distance": ["pool.npy", "--min-distance", "0.05"],
     "precomputed": ["costs.npy", "--metric", "precomputed"],
     "similarity": ["costs.npy", "--metric", "similarity"],
     "another method": ["pool.npy", "--method", "random", "--seed", 5],
@@ -211,7 +214,7 @@ def test_a_cost_that_is_only_an_upper_bound(
 ) -> None:
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
     monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
-    monkeypatch.setattr(prototypes, "_LARGEST_TARGET", 0)
+    monkeypatch.setattr(prototypes, "LARGEST_TARGET", 0)
     select("pool.npy")
     assert run("certify", "out")[1].startswith("cost at most ")
     assert "no plan of these rows costs less" not in assert_yes(run)
@@ -238,7 +241,7 @@ def test_certify_again_goes_on(run: Run) -> None:
     run("select", "pool.npy", "-k", 20, "-o", "out", "--quiet")
     bounds = []
     for _ in range(3):
-        status, out, _ = run("certify", "out", "--time-limit", "0.02")
+        status, out, _ = run("certify", "out", "--seconds", "0.02")
         assert status == 0
         bounds.append(Selection.load("out").certificate.lower_bound)
         assert Selection.load("out").certificate.converged == ("stopped early" not in out)
@@ -428,13 +431,14 @@ def test_a_constant_added_to_the_prices_excuses_no_bound(
 
 
 @pytest.mark.parametrize(
-    "options", [["-k", 1, "--method", "random"], ["--initial", "3,7"], ["--weights", "weight"]]
+    "options",
+    [["-k", 1, "--method", "random"], ["--include", "3,7"], ["--target-weights", "weight"]],
 )
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_huge_price_excuses_no_bound(
     select: Select, run: Run, options: list[object], place: int
 ) -> None:
-    pool = PARQUET if "--weights" in options else ["pool.npy"]
+    pool = PARQUET if "--target-weights" in options else ["pool.npy"]
     select(*pool, "--certify", *options)
     bound = read_manifest()["certificate"]["lower_bound"]
     for price in (1e15, 1e300, -1e15):
@@ -480,7 +484,7 @@ def test_a_bound_above_what_comparing_sets_proves(select: Select, run: Run, pool
     np.save("few.npy", X[:14])
     np.save("line.npy", X[:, :1])
     source = np.load(pool)
-    select(pool, "--metric", "euclidean", "--search", "auto", "--certify")
+    select(pool, "--metric", "euclidean", "--method", "uniproto", "--certify")
     assert "proof" in read_manifest()["certificate"]
     said = assert_yes(run)
     assert "no choice of 6 rows costs less: the proof was found again" in said
@@ -490,10 +494,10 @@ def test_a_bound_above_what_comparing_sets_proves(select: Select, run: Run, pool
     rows = [other, *chosen[1:]]
     proof = read_manifest()["notes"]["proof"]
     cost = uniproto.cost(source, rows, metric="euclidean")
-    select(pool, "--metric", "euclidean", "--initial", ",".join(map(str, rows)), "--certify")
+    select(pool, "--metric", "euclidean", "--include", ",".join(map(str, rows)), "--certify")
 
     def forged(manifest: dict[str, Any]) -> None:
-        manifest["arguments"]["initial"] = None
+        manifest["arguments"]["include"] = None
         manifest["notes"] |= {"proof": proof, "least": cost}
 
     forge(forged)
@@ -525,14 +529,13 @@ NAMES = "rows and ids are those of the inputs"
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "metric": (update("metric", "l1"), ["the record agrees"]),
     "k": (update("k", 5), []),
-    "weights": (update("weights", "weight"), ["the plan gives"]),
+    "weights": (update("target_weights", "weight"), ["the plan gives"]),
     "exclude": (update("exclude", "{first}"), [f"{ALLOWED} (an excluded row is chosen)"]),
-    "initial": (update("initial", "{last},{first}"), [f"{ALLOWED} (the given rows do not come"]),
+    "include": (update("include", "{last},{first}"), [f"{ALLOWED} (the given rows do not come"]),
     "budgets": (update("budgets", "web=5,本=1"), [f"{ALLOWED} (group web has another number"]),
     "id": (update("id", "source"), [f"{NAMES} (selection.parquet, plan.npz, manifest.json)"]),
     "column": (update("column", "nothing"), []),
     "sample": (update("sample", 0.5), ["the record agrees"]),
-    "search": (update("search", "thorough"), []),
     "method": (update("method", "nobody"), []),
     "another method": (update("method", "random"), ["the record agrees"]),
     "seed": (update("seed", 3), ["the record agrees"]),
@@ -571,8 +574,8 @@ def test_a_changed_record(name: str, select: Select, run: Run) -> None:
 
     def fill_in(manifest: dict[str, Any]) -> None:
         change(manifest)
-        for entry in ("exclude", "initial"):
-            value = manifest["arguments"][entry]
+        for entry in ("exclude", "include"):
+            value = manifest["arguments"].get(entry)
             if isinstance(value, str):
                 manifest["arguments"][entry] = value.format(first=first, last=last)
 
@@ -582,8 +585,8 @@ def test_a_changed_record(name: str, select: Select, run: Run) -> None:
 
 # How a result came about, and where its input was, is the record's word alone; so are gains.
 UNCHECKED = (
-    *("uniproto", "beta", "notes.search", "notes.why", "notes.starts", "notes.metric_from"),
-    *("notes.least", "timings", "inputs.source.path", "places", "selection.gain"),
+    *("uniproto", "beta", "notes.stages", "notes.metric_from"),
+    *("timings", "inputs.source.path", "places", "selection.gain"),
     *("certificate.converged", "certificate.steps", "certificate.seconds"),
 )
 
@@ -610,7 +613,7 @@ def test_every_number_and_word_of_a_result(select: Select, run: Run) -> None:
     numbers = X[:9, :2].astype(float)
     table = {"doc": [f"doc {row}" for row in range(9)], "size": numbers[:, 0], "age": numbers[:, 1]}
     pq.write_table(pa.table(table), "few.parquet")
-    select("few.parquet", "-k", 2, "--id", "doc", "--search", "auto", "--certify")
+    select("few.parquet", "-k", 2, "--id", "doc", "--method", "uniproto", "--certify")
     assert_yes(run)
     shutil.copytree("out", "honest")
     accepted = set()
@@ -655,9 +658,9 @@ def test_twins(select: Select, run: Run) -> None:
     rows = Selection.load("out").indices
     apart = np.linalg.norm(X[rows][:, None] - X[rows][None], axis=2)
     nearest = float(apart[np.triu_indices(K, 1)].min())
-    forge(update("distinct", nearest * 0.99))
+    forge(update("min_distance", nearest * 0.99))
     assert_yes(run)
-    forge(update("distinct", nearest * 1.01))
+    forge(update("min_distance", nearest * 1.01))
     assert_no(run, "two chosen rows are near-duplicates")
 
 

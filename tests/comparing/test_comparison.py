@@ -258,7 +258,7 @@ def test_balanced_weights_take_the_labels() -> None:
 
 def test_everything_is_saved(every: Comparison, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    assert every.save(out) == out
+    assert every.save(out, command="uniproto compare x.csv") == out
     names = {f"comparison.{ending}" for ending in ("parquet", "csv", "json", "png", "svg", "html")}
     assert {file.name for file in out.iterdir()} == names
     table = pd.read_parquet(out / "comparison.parquet")
@@ -279,6 +279,7 @@ def test_everything_is_saved(every: Comparison, tmp_path: Path) -> None:
     assert "<svg" in (out / "comparison.svg").read_text("utf-8")
     page = (out / "comparison.html").read_text("utf-8")
     assert 'src="http' not in page  # opens without a network
+    assert "uniproto compare x.csv" in page
 
 
 def test_other_results_in_the_folder_stay(every: Comparison, tmp_path: Path) -> None:
@@ -312,12 +313,11 @@ def test_peak_memory_sees_what_is_held_for_a_moment() -> None:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path) -> Path:
     for name, rows, labels in (("pool", X, LABELS), ("target", Y, LABELS[::2])):
         columns = {f"f{place}": rows[:, place] for place in range(4)}
         pq.write_table(pa.table({"class": labels, **columns}), f"{name}.parquet")
-    return tmp_path
+    return inside
 
 
 def test_the_command_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,7 +346,7 @@ def test_the_command_takes_a_target(files: Path, capsys: pytest.CaptureFixture[s
     command = "compare pool.parquet -k 2 --target target.parquet --labels class --methods random"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert main([*command.split(), "--weights", "balanced"]) == 0
+        assert main([*command.split(), "--target-weights", "balanced"]) == 0
     printed = capsys.readouterr().out
     assert "2 of 76 source rows for 38 targets" in printed
     assert "warning: k=2" in printed
@@ -358,8 +358,8 @@ def test_the_command_takes_a_target(files: Path, capsys: pytest.CaptureFixture[s
     [
         ("compare pool.parquet -k 6 --labels klass", "Did you mean 'class'"),
         ("compare pool.parquet -k 6 --labels class --minority x", "must be one of a, b, c"),
-        ("compare pool.parquet -k 6 --labels class --methods best", "'methods' must be one of"),
-        ("compare pool.parquet -k 6 --labels class --seeds 0", "'seeds' must be"),
+        ("compare pool.parquet -k 6 --labels class --methods best", "--methods must be one of"),
+        ("compare pool.parquet -k 6 --labels class --seeds 0", "--seeds must be"),
         ("compare pool.parquet -k 99 --labels class", "-k must not exceed"),
         ("compare nothing.parquet -k 6", "no such file"),
     ],

@@ -61,7 +61,7 @@ def test_a_letter_beyond_the_first_megabyte_counts_too(tmp_path: Path) -> None:
 def test_encodings_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes("a,ф\n1,2\n".encode("cp1251"))
-    with pytest.raises(InvalidInputError, match=r"--encoding.*latin-1"):
+    with pytest.raises(InvalidInputError, match=r"encoding.*latin-1"):
         content(path, encoding="klingon")
     with pytest.raises(InputFileError, match=r"x.csv is not written in ascii.*--encoding"):
         content(path, encoding="ascii")
@@ -115,10 +115,8 @@ def test_the_index_of_pandas_is_no_column(tmp_path: Path) -> None:
     assert content(path).column_names == ["a", "b"]
 
 
-def test_the_command_says_how_it_read_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("inside")
+def test_the_command_says_how_it_read_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     FRAME.to_csv("towns.csv", sep=";", decimal=",", encoding="latin-1")
     assert main(["select", "towns.csv", "-k", "5", "-o", "out"]) == 0
     assert "uniproto: warning: towns.csv is not UTF-8" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,12 +19,50 @@ from support.published import checked_labels, checked_rows
 from uniproto.cli import main
 from uniproto.data.files import json_objects
 from uniproto.errors import InputFileError, InvalidInputError, printable
+from uniproto.features.files import read_table
+from uniproto.lm.features.examples import read_examples
 
 
 def test_deep_objects_are_refused_wherever_lines_are_read() -> None:
     deep = '{"a":' * 100_000 + "1" + "}" * 100_000
     with pytest.raises(InputFileError, match="Line 2 does not"):
         list(json_objects(['{"a": 1}', deep], "x.jsonl"))
+
+
+@pytest.mark.parametrize("depth", [101, 10_000, 100_000])
+@pytest.mark.parametrize("ending", [".jsonl", ".json", ".jsonl.zst"])
+def test_deep_values_are_refused_before_they_are_parsed(
+    ending: str, depth: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Arrow's parser once ended the process without a word."""
+    deep = '{"a": ' + "[" * (depth - 1) + "1" + "]" * (depth - 1) + "}"
+    path = tmp_path / f"pool{ending}"
+    if ending == ".json":
+        path.write_text("[\n" + deep.replace("[", "[\n") + "\n]")
+    elif ending == ".jsonl":
+        path.write_text('{"a": []}\n' + deep + "\n")
+    else:
+        packed = pa.compress(f"{deep}\n".encode(), "zstd", asbytes=True)
+        path.write_bytes(packed)
+    with pytest.raises(InputFileError, match="nested at most 100 deep"):
+        read_examples(path)
+    assert main(["select", str(path), "-k", "1", "-o", str(tmp_path / "out")]) == 2
+    assert "nested at most 100 deep" in capsys.readouterr().err
+
+
+def test_brackets_in_texts_are_not_deep(tmp_path: Path) -> None:
+    rows = [{"x": 1.5 * row, "text": '\\" [{' * 500} for row in range(4)]
+    path = tmp_path / "pool.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_table(path)[1]) == 4
+
+
+def test_long_lines_are_searched_once(tmp_path: Path) -> None:
+    """Twenty million characters, quotes and brackets: a search that goes back would never end."""
+    rows = [{"prompt": "p", "completion": '["{' * 7_000_000}, {"prompt": "q", "completion": "r"}]
+    path = tmp_path / "pool.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_examples(path)) == 2
 
 
 def forged(form: str, **changes: list[int]) -> sp.csr_array | sp.csc_array:
@@ -121,7 +160,7 @@ STRANGE = "o\x1b[2Jdd"  # clears the screen where a terminal sees it
     [
         "select {pool} -k 4 --groups {strange} --id {strange}2 -o {out}",
         "compare {pool} -k 4 --labels {strange} --ignore {strange}2 --methods kcenter -o {out}",
-        "path {pool} --ks 2,3 --ignore {strange},{strange}2 --no-bound --random-seeds 0 -o {out}",
+        "path {pool} --ks 2,3 --ignore {strange},{strange}2 --no-certify --random-seeds 0 -o {out}",
     ],
     ids=["select", "compare", "path"],
 )

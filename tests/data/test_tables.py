@@ -218,7 +218,7 @@ def test_numpy_files(tmp_path: Path) -> None:
         read_input(tmp_path / "two.npz")
     with pytest.raises(InputFileError, match=r"pickled, wanted.*Did you mean 'wanted'"):
         read_input(tmp_path / "two.npz", column="wnted")
-    with pytest.raises(InvalidInputError, match="--column"):
+    with pytest.raises(InvalidInputError, match="'column'"):
         read_input(tmp_path / "x.npy", column="x")
 
 

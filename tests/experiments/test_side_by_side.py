@@ -83,7 +83,7 @@ def test_a_part_that_fails_stops_no_other(
 ) -> None:
     setup = asked(tmp_path, "hurry", "broken", "deadly")
     run = load_script(script).run
-    with pytest.raises(UniprotoError, match=r"2 of 5 failed \(b, c\)"):
+    with pytest.raises(UniprotoError, match=r"2 of 5 parts failed \(b, c\)"):
         run_side_by_side(run, setup, ["a", "b", "c", "d", "slow"], 1, None)
     told = capsys.readouterr()
     assert "ValueError: b is broken" in told.err

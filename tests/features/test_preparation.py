@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,7 @@ def test_times_durations_and_decimals_are_numbers() -> None:
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "csv", "parquet"])
 def test_every_table_gives_the_same_choice(kind: str, tmp_path: Path) -> None:
     expected = uniproto.select(FRAME, 12)
-    assert expected.metric == "euclidean"
+    assert expected.details.metric == "euclidean"
     table: Any = {
         "pandas": FRAME.set_index(np.arange(N)[::-1] * 7),
         "polars": pl.from_pandas(FRAME),
@@ -214,27 +215,29 @@ def test_one_vector_is_taken_as_it_is() -> None:
         pd.DataFrame({"v": list(rows)}),
     ):
         found = uniproto.select(frame, 6)
-        assert (found.metric, found.details.preparation) == ("euclidean", None)
+        assert (found.details.metric, found.details.preparation) == ("euclidean", None)
     assert not is_one_vector(pa.table({"e0": ["a"], "e1": ["b"]}))
     assert (
         uniproto.select(
-            pd.DataFrame(rows), 6, columns=uniproto.Columns(prepare=True)
+            pd.DataFrame(rows), 6, features=uniproto.Columns(prepare=True)
         ).details.preparation
         is not None
     )
 
 
 def test_choices_can_be_overridden() -> None:
-    named = uniproto.select(FRAME, 5, columns=uniproto.Columns(use=["age", "customer_id"]))
+    named = uniproto.select(FRAME, 5, features=uniproto.Columns(use=["age", "customer_id"]))
     assert kinds(named.details.preparation)["customer_id"] == "number"
-    ignored = uniproto.select(FRAME, 5, columns=uniproto.Columns(ignore=["income", "since"]))
+    ignored = uniproto.select(FRAME, 5, features=uniproto.Columns(ignore=["income", "since"]))
     assert ignored.details.preparation.aside["income"] == "ignored"
-    raw = uniproto.select(FRAME, 5, columns=uniproto.Columns(use=["age", "returns"], prepare=False))
-    assert (raw.metric, raw.details.preparation) == ("euclidean", None)
-    assert uniproto.select(FRAME, 5, metric="l1").metric == "l1"
+    raw = uniproto.select(
+        FRAME, 5, features=uniproto.Columns(use=["age", "returns"], prepare=False)
+    )
+    assert (raw.details.metric, raw.details.preparation) == ("euclidean", None)
+    assert uniproto.select(FRAME, 5, metric="l1").details.metric == "l1"
     numbers = FRAME[["age", "returns"]]
     own = make_column_transformer((StandardScaler(), ["age", "returns"])).fit(numbers)
-    found = uniproto.select(numbers, 5, columns=own)
+    found = uniproto.select(numbers, 5, features=own)
     expected = uniproto.select(own.transform(numbers), 5, metric="euclidean")
     np.testing.assert_array_equal(found.indices, expected.indices)
     assert found.nearest(numbers.head(3)).prototype.shape == (3,)
@@ -250,20 +253,20 @@ def test_a_target_has_the_same_preparation() -> None:
         preparation.matrix(pool), 8, preparation.matrix(target), metric="euclidean"
     )
     np.testing.assert_array_equal(found.indices, expected.indices)
-    again = uniproto.select(pool, 8, target, columns=preparation)
+    again = uniproto.select(pool, 8, target, features=preparation)
     np.testing.assert_array_equal(again.indices, expected.indices)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"columns": uniproto.Columns(use=["agee"])}, "Did you mean 'age'"),
-        ({"columns": uniproto.Columns(ignore=["nothing"])}, "'columns' must be one of"),
-        ({"columns": uniproto.Columns(use="age")}, "lists of names"),
-        ({"columns": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
-        ({"columns": uniproto.Columns(prepare=3)}, "fitted transformer"),
-        ({"columns": StandardScaler()}, "is not fitted yet"),
-        ({"columns": uniproto.Columns(use=["channel", "empty"])}, "tells rows apart"),
+        ({"features": uniproto.Columns(use=["agee"])}, "Did you mean 'age'"),
+        ({"features": uniproto.Columns(ignore=["nothing"])}, "'features' must be one of"),
+        ({"features": uniproto.Columns(use="age")}, "lists of names"),
+        ({"features": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
+        ({"features": uniproto.Columns(prepare=3)}, "fitted transformer"),
+        ({"features": StandardScaler()}, "is not fitted yet"),
+        ({"features": uniproto.Columns(use=["channel", "empty"])}, "tells rows apart"),
     ],
 )
 def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) -> None:
@@ -273,9 +276,9 @@ def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) ->
 
 def test_options_of_tables_need_one() -> None:
     for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
-        with pytest.raises(InvalidInputError, match="'columns' needs a table"):
-            uniproto.select(np.eye(4), 2, columns=uniproto.Columns(**said))
-    with pytest.raises(InvalidInputError, match="column of lists beside others"):
+        with pytest.raises(InvalidInputError, match="'features' needs a table"):
+            uniproto.select(np.eye(4), 2, features=uniproto.Columns(**said))
+    with pytest.raises(InvalidInputError, match="column of lists next to others"):
         uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)
     with pytest.raises(InvalidInputError, match="infinity"):
         uniproto.select(pd.DataFrame({"a": [1.0, np.inf, 3.0]}), 1)
@@ -327,17 +330,16 @@ def test_levels_and_gaps_never_seen() -> None:
 
 
 @pytest.fixture
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def table(inside: Path) -> None:
     FRAME.to_csv("customers.csv", index=False)
 
 
-@pytest.mark.usefixtures("inside")
+@pytest.mark.usefixtures("table")
 def test_a_csv_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["select", "customers.csv", "-k", "12"]) == 0
     out = capsys.readouterr().out
     assert "(uniproto, euclidean)" in out
-    assert "customer_id  set aside  looks like an id" in out
+    assert re.search(r"customer_id  set aside +looks like an id", out)
     assert "a typical row is" in out
     folder = Path("customers-prototypes")
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -356,7 +358,7 @@ def test_a_csv_file_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None
         assert name in page
 
 
-@pytest.mark.usefixtures("inside")
+@pytest.mark.usefixtures("table")
 def test_a_forged_preparation_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["select", "customers.csv", "-k", "6", "-o", "out", "--quiet"]) == 0
     path = Path("out/manifest.json")
@@ -367,17 +369,17 @@ def test_a_forged_preparation_is_found(capsys: pytest.CaptureFixture[str]) -> No
     assert "preparation" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("inside")
+@pytest.mark.usefixtures("table")
 def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--id", "customer_id", "--ignore", "since,note", "--scale", "standard"]
     assert main(["select", "customers.csv", "-k", "6", *options, "-o", "out"]) == 0
     out = capsys.readouterr().out
-    assert "customer_id  set aside  named by --id" in out
-    assert "since        set aside  ignored" in out
+    assert re.search(r"customer_id  set aside +named by --id", out)
+    assert re.search(r"since        set aside +ignored", out)
     found = uniproto.select(
         FRAME,
         6,
-        columns=uniproto.Columns(ignore=["customer_id", "since", "note"], scale="standard"),
+        features=uniproto.Columns(ignore=["customer_id", "since", "note"], scale="standard"),
     )
     assert uniproto.Selection.load("out").indices.tolist() == found.indices.tolist()
     assert main(["verify", "out"]) == 0
@@ -396,11 +398,11 @@ def test_one_column_is_a_table_and_not_a_direction(tmp_path: Path) -> None:
     prices = np.random.default_rng(0).lognormal(size=200)
     table = pd.DataFrame({"price": prices})
     found = uniproto.select(table, 5, progress=False)
-    assert found.metric == "euclidean"
+    assert found.details.metric == "euclidean"
     assert found.cost > 0
     table.to_csv(tmp_path / "prices.csv", index=False)
     assert main(["select", str(tmp_path / "prices.csv"), "-k", "5", "-o", str(tmp_path / "o")]) == 0
-    assert uniproto.Selection.load(tmp_path / "o").metric == "euclidean"
+    assert uniproto.Selection.load(tmp_path / "o").details.metric == "euclidean"
     with pytest.warns(ScaleWarning, match="sign"):
         uniproto.select(prices[:, None], 5, metric="cosine", progress=False)
 
@@ -473,7 +475,7 @@ def test_categories_in_every_form(
 def test_a_column_that_arrow_has_no_type_for_can_be_ignored() -> None:
     frame = FRAME[NUMBERS].assign(odd=[2**70, "a"] * (N // 2))
     preparation = uniproto.select(
-        frame, 3, columns=uniproto.Columns(ignore=["odd"])
+        frame, 3, features=uniproto.Columns(ignore=["odd"])
     ).details.preparation
     assert preparation is not None
     assert preparation.aside["odd"] == "ignored"
@@ -502,16 +504,17 @@ def test_dates_that_mean_one_day_are_read(form: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "advice"),
     [
-        (DAYS.strftime("%m/%d/%Y"), "looks like dates; to compare them, write them as 2020-12-31"),
+        (
+            (DAYS - pd.to_timedelta(DAYS.day - DAYS.day % 12 - 1, unit="D")).strftime("%m/%d/%Y"),
+            "looks like dates; to compare them, write them as 2020-12-31",
+        ),
         (DAYS.strftime("%d-%m-%y"), "looks like dates; to compare them, write them as 2020-12-31"),
         (
-            [f"{row % 90}{',5' if row % 9 else ''}" for row in range(N)],
+            [f"{row % 90}{',5' if row % 9 else '.25'}" for row in range(N)],
             "looks like numbers; to compare them, write",
         ),
-        ([f"1.{row % 90:03d},5" for row in range(N)], "looks like numbers; to compare them, write"),
-        ([f"{row % 90}%" for row in range(N)], "looks like numbers; to compare them, write"),
     ],
-    ids=["month first", "short", "comma", "thousands", "percent"],
+    ids=["day or month", "short", "comma and point"],
 )
 def test_dates_and_numbers_that_could_mean_several_are_told(texts: Any, advice: str) -> None:
     preparation = uniproto.select(FRAME[NUMBERS].assign(odd=list(texts)), 4).details.preparation
@@ -522,7 +525,7 @@ def test_dates_and_numbers_that_could_mean_several_are_told(texts: Any, advice: 
 def test_texts_of_which_hardly_any_is_common_are_set_aside() -> None:
     texts = ["often"] * 8 + [f"town {row // 2}" for row in range(N - 8)]
     preparation = fit_preparation(pa.table({"town": texts, "x": np.arange(N) % 17}))
-    assert preparation.aside["town"] == "197 different texts, hardly any of them common"
+    assert preparation.aside["town"] == "197 different values, hardly any of them common"
 
 
 # --- columns that are not what they look like -----------------------------------------------------
@@ -589,7 +592,7 @@ def test_an_ordered_category_keeps_its_order() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "remedy"),
     [
-        ("branch", DRAW.integers(1, 5, M), r"Columns\(categories=\['branch'\]\) \(--categories\)"),
+        ("branch", DRAW.integers(1, 5, M), r"Columns\(categories=\['branch'\]\)"),
         ("contract", DRAW.choice(10**7, M, replace=False) + 10**7, r"Columns\(ignore=\['contract"),
     ],
 )
@@ -599,7 +602,48 @@ def test_what_is_doubtful_is_said_once(name: str, values: Any, remedy: str) -> N
     assert len(said) == 1
     assert said[0].filename == __file__
     assert preparation.columns[-1].kind == "number"
-    assert preparation.columns[-1].doubt in preparation.table()
+    assert "; may be" in preparation.table()
+
+
+IDS, SITES = np.arange(M) // 3, np.arange(M) % 4
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("id", IDS, "set aside"),
+        ("customerId", IDS, "set aside"),
+        ("hid", [f"H{number}" for number in IDS], "set aside"),
+        ("index", np.arange(M) % 40, "set aside"),  # begins again
+        ("NO", DRAW.integers(10, 99, M), "number"),  # of nitrogen
+        ("bid", IDS, "number"),
+        ("store_id", SITES, "category"),
+        ("StateCode", DRAW.integers(1, 20, M), "category"),
+        ("race", SITES, "category"),
+        ("station", [f"c{site}" if site > 2 else f"{site}" for site in SITES], "category"),
+        ("childNum", SITES, "number"),
+        ("MPG.city", SITES, "number"),
+    ],
+)
+def test_ids_in_several_rows_and_codes_are_known_by_their_names(
+    name: str, values: Any, kind: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        assert kinds(prepared(**{name: values}))[name] == kind
+
+
+def test_many_doubts_are_one_short_warning() -> None:
+    answers = {f"answer {at}": DRAW.integers(1, 6, M) for at in range(20)}
+    with pytest.warns(DataWarning, match=r"answer 7 and 12 more\. If so") as said:
+        prepared(**answers)
+    assert len(said) == 1
+
+
+def test_98_and_99_may_both_stand_for_gaps() -> None:
+    children = np.concatenate([DRAW.integers(0, 8, M - 5), [98, 98, 99, 99, 99]])
+    with pytest.warns(DataWarning, match=r"99 in 3 and 98 in 2 of.*\{'children': \[99, 98\]\}"):
+        prepared(children=children)
 
 
 @pytest.mark.parametrize("name", ["rooms", "n_visits", "rating", "month"])
@@ -628,9 +672,9 @@ def test_digits_that_are_kept_as_texts_stay_codes() -> None:
 
 
 def test_words_among_numbers_are_named() -> None:
-    texts = ["sold out" if row % 20 == 3 else str(row * 0.25) for row in range(M)]
+    texts = ["sold out" if row % 10 == 3 else str(row * 0.25) for row in range(M)]
     assert prepared(price=texts).aside["price"] == (
-        "looks like numbers, but 6 of 120 are not, such as 'sold out'; leave those empty"
+        "looks like numbers, but 12 of 120 are not, such as 'sold out'; leave those empty"
     )
 
 
@@ -642,7 +686,7 @@ def test_a_gap_in_a_category_is_one_whatever_its_word() -> None:
 def test_a_column_that_makes_most_of_the_distance_is_named() -> None:
     frame = pd.DataFrame({**AMOUNTS, "c": DRAW.normal(size=M), "income": DRAW.normal(size=M) * 30})
     table = arrow_table(frame, "source")
-    with pytest.warns(DataWarning, match=r"'income' makes 9\d% of the mean distance.*--ignore"):
+    with pytest.warns(DataWarning, match=r"'income' makes 9\d% of the mean distance.*ignore="):
         fit_preparation(table, scale="none")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -705,13 +749,11 @@ def test_a_series_that_is_a_column_is_no_feature(kind: str) -> None:
     assert "species" in uniproto.Problem(frame, groups=other).given.columns
 
 
-def test_codes_are_named_by_columns_and_by_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("inside")
+def test_codes_are_named_by_columns_and_by_the_command() -> None:
     frame = pd.DataFrame({**AMOUNTS, "branch": DRAW.integers(1, 5, M)})
     columns = uniproto.Columns(categories=["branch"])
-    expected = uniproto.select(frame, 4, columns=columns)
+    expected = uniproto.select(frame, 4, features=columns)
     assert expected.details.preparation.columns[-1].kind == "category"
     frame.to_csv("pool.csv", index=False)
     assert main(["select", "pool.csv", "-k", "4", "--categories", "branch", "-o", "out"]) == 0
@@ -723,7 +765,7 @@ def test_codes_are_named_by_columns_and_by_the_command(
     [
         (LABELLED["a"], "to_frame"),
         (LABELLED.head(0), "empty table"),
-        (LABELLED.assign(v=[[1.0, 2.0]] * M), "column of lists beside others, 'v'"),
+        (LABELLED.assign(v=[[1.0, 2.0]] * M), "column of lists next to others, 'v'"),
     ],
     ids=["series", "empty", "lists"],
 )

@@ -32,7 +32,7 @@ def main() -> int:
         status, tally, output = _round(seed, options.only)
         total += tally
         print(
-            f"seed {seed}: {sum(tally.values())} cases in {time.monotonic() - start:.0f} s, "
+            f"seed {seed}: {_cases(tally)} cases in {time.monotonic() - start:.0f} s, "
             f"{tally['answered']} answered, {tally['refused']} refused"
             + ("" if status == 0 else f"; FAILED (pytest says {status})"),
             flush=True,
@@ -42,8 +42,9 @@ def main() -> int:
             failed.append(seed)
         seed += 1
     print(
-        f"{sum(total.values())} cases in {time.monotonic() - begin:.0f} s: {total['answered']} "
-        f"answered, {total['refused']} refused. Go on with: make fuzz SEED={seed}"
+        f"{_cases(total)} cases in {time.monotonic() - begin:.0f} s: {total['answered']} answered, "
+        f"{total['refused']} refused; {total['exact']} costs called exact, {total['proven']} rows "
+        f"proven. Go on with: make fuzz SEED={seed}"
     )
     for broken in failed:
         print(f"Run it again with: python -m tests.fuzz --seed {broken} --rounds 1")
@@ -65,7 +66,11 @@ def _is_enough(options: argparse.Namespace, total: Counter[str], seed: int) -> b
         return rounds >= options.rounds
     # A round that failed at once must not make the run endless.
     most = 2 + 2 * options.cases // (_FACTOR * _CASES_OF_FACTOR_1)
-    return sum(total.values()) >= options.cases or rounds >= most
+    return _cases(total) >= options.cases or rounds >= most
+
+
+def _cases(tally: Counter[str]) -> int:
+    return tally["answered"] + tally["refused"]
 
 
 def _round(seed: int, only: str) -> tuple[int, Counter[str], str]:

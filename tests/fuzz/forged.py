@@ -34,7 +34,21 @@ def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
 
 def _others(value: Any) -> list[Any]:
     """What could be written instead: a little different, very different, or of another kind."""
-    kinds: list[Any] = [None, True, False, 1, 0.5, "", "0", "0,1,2", [], {}, math.inf, math.nan]
+    kinds: list[Any] = [
+        None,
+        True,
+        False,
+        1,
+        0.5,
+        "",
+        "0",
+        "0,1,2",
+        [],
+        {},
+        math.inf,
+        math.nan,
+        10**400,
+    ]
     if isinstance(value, int | float) and not isinstance(value, bool):
         near = [value + 1, value - 1] if isinstance(value, int) else []
         kinds += [*near, value * (1 + 1e-6), value * (1 - 1e-6), value * 10, -value, 1e308]

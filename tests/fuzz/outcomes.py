@@ -52,7 +52,7 @@ def assert_helps(error: UniprotoError) -> None:
 
 def assert_adds_up(selection: Selection) -> None:
     """What holds of every selection, whatever the question was."""
-    m, n = selection.shape
+    m, n = selection.details.shape
     rows, k = selection.indices, selection.k
     assert k >= 1
     assert rows.dtype == np.int64

@@ -321,7 +321,7 @@ def questions(draw: st.DrawFn) -> Question:
     k = draw(st.integers(1, m))
     options: dict[str, Any] = {"metric": metric, "progress": False, "method": draw(methods())}
     if width == 1:
-        options["columns"] = False  # or a table would be scaled, and its numbers be others
+        options["features"] = False  # or a table would be scaled, and its numbers be others
 
     def add(name: str, values: st.SearchStrategy[Any], one_in: int) -> None:
         if draw(st.integers(1, one_in)) == one_in:

@@ -61,7 +61,7 @@ def sound_results() -> tuple[Path, ...]:
         **dict(zip("xyz", points.T, strict=True)),
     }
     pq.write_table(pa.table(columns), place / "pool.parquet")
-    table = "--id name --groups side --weights weight --metric l1 --initial 1 --exclude 0,2"
+    table = "--id name --groups side --target-weights weight --metric l1 --include 1 --exclude 0,2"
     with contextlib.redirect_stdout(io.StringIO()):
         for pool, options in (("pool.npy", "--certify"), ("pool.parquet", table)):
             out = place / pool.partition(".")[2]

@@ -39,13 +39,13 @@ def _assert_answers(selection: Selection, question: Question) -> None:
     source = question.source.numbers
     assert source is not None, f"{question.source} was selected from"
     target = source if question.target is None else question.target.numbers
-    m, n = selection.shape
+    m, n = selection.details.shape
     assert selection.k == int(question.k)
     initial, exclude = (_rows(options.get(name), m) for name in ("include", "exclude"))
     assert set(initial).issubset(selection.indices)
     assert set(exclude).isdisjoint(selection.indices)
     metric = str(options["metric"])
-    assert selection.metric == metric
+    assert selection.details.metric == metric
     if "target_labels" not in options and not isinstance(
         options.get("target_weights"), str | uniproto.Density
     ):
@@ -119,7 +119,7 @@ def _fit(question: Question) -> tuple[PrototypeSelector, np.ndarray, np.ndarray]
 def _assert_fitted(answer: Any, given: Given) -> None:
     selector, costs, nearest = answer
     assert_adds_up(selector.selection_)
-    rows = selector.selection_.shape[0]
+    rows = selector.selection_.details.shape[0]
     assert costs.shape == (rows, selector.selection_.k)
     assert np.isfinite(costs).all()
     assert nearest.shape == (rows,)

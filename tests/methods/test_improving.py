@@ -14,7 +14,7 @@ from uniproto import Entropic, Greedy
 from uniproto.algorithm import transport_cost
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.methods.multilevel.search import go_on
+from uniproto.methods.search.search import search
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -68,7 +68,7 @@ def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) ->
     given = len(problem.initial)
     free = rng.permutation(problem.candidates)[: problem.k - given]
     first = np.concatenate([problem.initial, free])
-    picks = go_on(problem, first, LONG, Progress(shown=False))
+    picks = search(problem, GREEDY, LONG, Progress(shown=False), first)
     rows = picks.rows.tolist()
     assert len(set(rows)) == problem.k
     assert rows[:given] == problem.initial.tolist()
@@ -200,7 +200,7 @@ def test_after_any_method(method: Any) -> None:
     plain = uniproto.select(points, 6, method=method)
     improved = plain.improve(LONG)
     assert improved.cost <= plain.cost * (1 + 1e-9)
-    assert improved.method == plain.method
+    assert improved.details.method == plain.details.method
     assert improved.weights.tolist() == [1 / 6] * 6
     replaced = set(improved.indices.tolist()) - set(plain.indices.tolist())
     assert improved.details.notes["improved"]["replaced"] == len(replaced)

@@ -49,7 +49,7 @@ def check(selection, k, m=M):
     assert np.isfinite(selection.details.gains).all()
     assert selection.weights.min() >= 0
     assert selection.weights.sum() == pytest.approx(1)
-    if selection.method not in LEARNS_WEIGHTS:
+    if selection.details.method not in LEARNS_WEIGHTS:
         np.testing.assert_array_equal(selection.weights, np.full(k, 1 / k))
 
 
@@ -171,12 +171,16 @@ def test_groups(method, budgets):
         assert (groups[selection.indices] == "a").sum() == budgets["a"]
 
 
+@pytest.mark.usual_effort
 def test_single_precision_agrees_with_double(method):
     for metric in ("cosine", "euclidean", "l1"):
         single, double = (
             uniproto.select(rows_for(method).astype(dtype), 6, method=method, metric=metric)
             for dtype in (np.float32, np.float64)
         )
+        if method == "uniproto":  # of two sets that cost the same, rounding decides
+            assert single.cost == pytest.approx(double.cost, rel=1e-4)
+            continue
         np.testing.assert_array_equal(single.indices, double.indices)
         np.testing.assert_allclose(single.weights, double.weights, atol=1e-4)
 

@@ -323,24 +323,6 @@ def test_options_of_a_method(make: Any, said: list[str]) -> None:
     _assert_says(str(caught.value), *said)
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("plan", "Greedy(plan=…)"),
-        ("gains", "Greedy(gains=…)"),
-        ("reg", "Greedy(plan=Entropic(reg, iterations))"),
-        ("candidates", "Greedy(sample=…)"),
-        ("polish", "UniProto(seconds=…), or Selection.improve(seconds)"),
-    ],
-)
-def test_options_of_old_say_where_they_went(option: str, said: str) -> None:
-    with pytest.raises(TypeError) as caught:
-        UniProto(**{option: 1})
-    assert str(caught.value) == f"UniProto has no option {option!r}. Use {said}."
-    with pytest.raises(AttributeError, match=r"is now Greedy\(sample=0\.1\)"):
-        uniproto.Stochastic  # noqa: B018
-
-
 @pytest.mark.parametrize("seconds", [-1, 0, None, True, "3", float("nan")])
 def test_seconds_of_an_improvement(seconds: Any) -> None:
     with pytest.raises(InvalidInputError, match="'seconds' must be a positive number of seconds"):
@@ -435,7 +417,7 @@ def test_a_checkpoint_with_a_digest_but_no_sense(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.npz"
     for payload in (b"", b"PK\x03\x04", b"\x93NUMPY"):
         path.write_bytes(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-        with pytest.raises(UniprotoError, match="the checkpoint must be a whole one"):
+        with pytest.raises(UniprotoError, match="the checkpoint cannot be used"):
             Checkpoint(path, {}).read()
 
 

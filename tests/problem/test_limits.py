@@ -21,7 +21,7 @@ from uniproto.geometry.metrics import FEATURE_METRICS, OF_FEATURES
 from uniproto.geometry.twins import are_within, distances_from
 from uniproto.methods import METHODS, Entropic, Greedy, UniProto
 from uniproto.methods.greedy_plans import pick_extend, pick_resolve
-from uniproto.methods.picking import Pool
+from uniproto.problem.allowed import Pool
 from uniproto.problem.near import rows_near
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
@@ -147,7 +147,7 @@ def test_limits_that_cannot_be(limits, message, pool, target, sources):
 
 
 def test_limits_need_sources_and_exclude_groups(pool, target, sources):
-    with pytest.raises(InvalidInputError, match=r"Did you mean limits=Limits\(labels, at_most"):
+    with pytest.raises(InvalidInputError, match="'at_most' is no parameter"):
         uniproto.select(pool, K, target, at_most=3)
     with pytest.raises(InvalidInputError, match="drop 'groups', or use the budgets"):
         uniproto.select(pool, K, groups=sources, limits=uniproto.Limits(sources, at_most=6))
@@ -205,8 +205,7 @@ def test_told_late_or_early_the_picks_are_the_same(pick, metric, rng):
 
 
 @pytest.fixture
-def files(pool, target, sources, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files(pool, target, sources, inside):
     columns = [f"x{place}" for place in range(WIDTH)]
     table = pa.table({**dict(zip(columns, pool.T, strict=True)), "source": sources})
     pq.write_table(table, "pool.parquet")
@@ -267,11 +266,11 @@ def test_rows_near_a_benchmark_are_excluded_counted_and_listed(files, pool, targ
     assert main([*words, "--exclude-near", "bench.parquet", "0.001"]) == 0
     assert "excluded                3 rows, in excluded.csv" in capsys.readouterr().out
     listed = Path("out/excluded.csv").read_text().splitlines()
-    assert listed[0] == "row,file,near_to,distance,why"
-    assert [line.rsplit(",", 2)[0] for line in listed[1:]] == [
-        "3,bench.parquet,0",
-        "20,bench.parquet,1",
-        "41,bench.parquet,2",
+    assert listed[0] == "row,rule,file,matched_row,matched_words,distance"
+    assert [line.rsplit(",", 1)[0] for line in listed[1:]] == [
+        "3,near,bench.parquet,0,",
+        "20,near,bench.parquet,1,",
+        "41,near,bench.parquet,2,",
     ]
     found = uniproto.Selection.load("out").indices
     np.testing.assert_array_equal(
@@ -309,8 +308,8 @@ def test_rows_near_are_told_as_near_duplicates_are(metric, told_by, rng):
     assert found.rows.tolist() == np.flatnonzero(apart <= np.quantile(apart, 0.2)).tolist()
 
 
-def test_rows_near_in_a_prepared_table(rng, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("inside")
+def test_rows_near_in_a_prepared_table(rng, capsys):
     cities = np.array(["Rome", "Oslo"])[rng.integers(0, 2, 40)]
     table = pa.table({"age": rng.integers(20, 80, 40), "pay": rng.normal(4e4, 1e4, 40),
                       "city": cities, "shop": ["a", "b"] * 20})  # fmt: skip
@@ -327,10 +326,9 @@ def test_rows_near_in_a_prepared_table(rng, tmp_path, monkeypatch, capsys):
     assert main(["verify", "out"]) == 0
 
 
-@pytest.mark.parametrize("search", ["auto", "multilevel", "thorough"])
-def test_every_search_keeps_limits(pool, sources, search):
+def test_the_search_keeps_limits(pool, sources):
     limits = uniproto.Limits(sources, at_most=6)
-    found = uniproto.select(pool, K, method=UniProto(search=search), limits=limits)
+    found = uniproto.select(pool, K, method=UniProto(), limits=limits)
     assert np.unique(sources[found.indices], return_counts=True)[1].max() <= 6
     assert found.cost <= uniproto.select(pool, K, method="greedy", limits=limits).cost
 

@@ -19,7 +19,6 @@ from scipy.spatial.distance import cdist
 
 import uniproto
 from uniproto import Density, InvalidInputError, PrototypeSelector, Selection
-from uniproto.cli import main
 from uniproto.problem.problem import Problem
 from uniproto.problem.weights import density_from
 
@@ -186,7 +185,7 @@ def test_the_estimator() -> None:
         ({"target_weights": "importance"}, "only where the target is a table"),
         ({"target_weights": "balanced"}, r"Pass uniproto.Balanced\(labels\)"),
         ({"target_weights": "density"}, r"Pass uniproto.Density\(\)"),
-        ({"target_labels": LABELS}, r"Did you mean target_weights=Balanced\(labels\)"),
+        ({"target_labels": LABELS}, "'target_labels' is no parameter"),
         ({"target_weights": uniproto.Balanced(LABELS[:9])}, "62 in all .got shape"),
         ({"target_weights": uniproto.Balanced([None] * 62)}, "a label in every row"),
         ({"target_weights": Density(q=62)}, r"below the number of targets, 62 .got q=62"),
@@ -200,17 +199,15 @@ def test_refusals(given: dict[str, Any], said: str) -> None:
 @given(st.integers(1, 10**6), st.floats(1e-3, 1e3))
 def test_words_can_be_read_back(q: int, alpha: float) -> None:
     density = Density(q, alpha)
-    assert density_from(str(density), "--weights") == density
+    assert density_from(str(density), "--target-weights") == density
 
 
 # The command line
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str]]:
-    monkeypatch.chdir(tmp_path)
+def run(inside: Path, run: Callable[..., Any]) -> Callable[..., tuple[int, str]]:
+    """The command in a folder with these files: its status, and all that it printed."""
     np.save("pool.npy", X)
     frame = pd.DataFrame(Y, columns=list("abcd"))
     frame.assign(kind=LABELS, w=1.0 + np.arange(62)).to_csv("target.csv", index=False)
@@ -221,9 +218,8 @@ def run(
     pq.write_table(table.append_column("density", pa.array(np.ones(62))), "named.parquet")
 
     def run_command(*arguments: object) -> tuple[int, str]:
-        status = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return status, out + err
+        ended = run(*arguments)
+        return ended.status, ended.out + ended.err
 
     return run_command
 
@@ -243,13 +239,13 @@ def test_results_with_named_weights_can_be_certified_and_verified(
     run: Callable[..., tuple[int, str]], word: str
 ) -> None:
     arguments = COMMANDS[word].split()
-    status, said = run("select", *arguments, "-k", 6, "--weights", word.strip(), "-o", "out")
+    status, said = run("select", *arguments, "-k", 6, "--target-weights", word.strip(), "-o", "out")
     assert status == 0, said
     manifest = json.loads(Path("out/manifest.json").read_text())
-    recorded = manifest["arguments"]["weights"]
+    recorded = manifest["arguments"]["target_weights"]
     if word.startswith("density"):
         # All of it, so that other defaults in a later version change no old result.
-        assert recorded == str(density_from(word, "--weights"))
+        assert recorded == str(density_from(word, "--target-weights"))
         assert manifest["notes"]["target_weights"] == recorded
     else:
         assert recorded == "balanced"
@@ -262,11 +258,11 @@ def test_results_with_named_weights_can_be_certified_and_verified(
 
 
 def test_the_same_picks_as_from_python(run: Callable[..., tuple[int, str]]) -> None:
-    run("select", "pool.npy", "-k", 6, "--weights", "density:q=5", "-o", "out")
+    run("select", "pool.npy", "-k", 6, "--target-weights", "density:q=5", "-o", "out")
     expected_picks = uniproto.select(X, 6, target_weights=Density(q=5)).indices
     assert Selection.load("out").indices.tolist() == expected_picks.tolist()
     run("select", "target.csv", "--labels", "kind", "--id", "w", "-k", 6,
-        "--weights", "balanced", "-o", "out")  # fmt: skip
+        "--target-weights", "balanced", "-o", "out")  # fmt: skip
     rows = pd.read_csv("target.csv")[list("abcd")].to_numpy()
     expected_picks = uniproto.select(rows, 6, target_weights=uniproto.Balanced(LABELS)).indices
     assert Selection.load("out").indices.tolist() == expected_picks.tolist()
@@ -276,7 +272,7 @@ def test_labels_of_a_target_file_and_never_a_feature(run: Callable[..., tuple[in
     pd.read_csv("target.csv").drop(columns="w").to_csv("wanted.csv", index=False)
     status, said = run(
         "select", "pool.csv", "--target", "wanted.csv", "--labels", "kind",
-        "--weights", "balanced", "-k", 5, "-o", "out",
+        "--target-weights", "balanced", "-k", 5, "-o", "out",
     )  # fmt: skip
     assert status == 0, said
     assert "features                a, b, c, d" in said
@@ -286,9 +282,11 @@ def test_labels_of_a_target_file_and_never_a_feature(run: Callable[..., tuple[in
 
 
 def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> None:
-    run("select", "pool.npy", "-k", 6, "--weights", "density:q=5", "-o", "out")
+    run("select", "pool.npy", "-k", 6, "--target-weights", "density:q=5", "-o", "out")
     path = Path("out/manifest.json")
-    path.write_text(path.read_text().replace('"weights": "density:q=5', '"weights": "density:q=6'))
+    path.write_text(
+        path.read_text().replace('"target_weights": "density:q=5', '"target_weights": "density:q=6')
+    )
     status, said = run("verify", "out")
     assert status == 1
     assert "no   the plan gives every chosen row 1/6" in said
@@ -298,30 +296,33 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
     ("arguments", "said"),
     [
         (
-            "named.csv --labels kind --weights density",
+            "named.csv --labels kind --target-weights density",
             "is also the name of a column",
         ),
-        ("named.csv --labels kind --weights balanced", "is also the name of a column"),
+        ("named.csv --labels kind --target-weights balanced", "is also the name of a column"),
         (
-            "named.parquet --target target.parquet --column embedding --weights density",
+            "named.parquet --target target.parquet --column embedding --target-weights density",
             "named.parq",
         ),
-        ("target.csv --id kind --weights balanced", "--weights balanced needs --labels"),
-        ("target.csv --id kind --weights balancd", "Did you mean 'balanced'"),
-        ("target.csv --id kind --weights densty", "Did you mean 'density'"),
-        ("pool.npy --weights densty", "Did you mean 'density'"),
         (
-            "target.parquet --column embedding --labels kimd --weights balanced",
+            "target.csv --id kind --target-weights balanced",
+            "--target-weights balanced needs --labels",
+        ),
+        ("target.csv --id kind --target-weights balancd", "Did you mean 'balanced'"),
+        ("target.csv --id kind --target-weights densty", "Did you mean 'density'"),
+        ("pool.npy --target-weights densty", "Did you mean 'density'"),
+        (
+            "target.parquet --column embedding --labels kimd --target-weights balanced",
             "Did you mean 'kind'",
         ),
-        ("target.csv --labels kind --weights balanced:q=3", "takes no options for balanced"),
-        ("pool.npy --labels kind --weights balanced", "--labels needs a table"),
-        ("pool.npy --weights density:p=3", "--weights must be one of alpha, q"),
-        ("pool.npy --weights density:q=x", "--weights must look like density:q=30"),
-        ("pool.npy --weights density:q=0", "'q' must be at least 1"),
-        ("pool.npy --weights density:q=70", "below the number of targets, 70"),
-        ("pool.npy --weights density:alpha=nan", "'alpha' must be above 0"),
-        ("pool.npy --weights other", "--weights needs a table"),
+        ("target.csv --labels kind --target-weights balanced:q=3", "takes no options for balanced"),
+        ("pool.npy --labels kind --target-weights balanced", "--labels needs a table"),
+        ("pool.npy --target-weights density:p=3", "--target-weights must be one of alpha, q"),
+        ("pool.npy --target-weights density:q=x", "--target-weights must look like density:q=30"),
+        ("pool.npy --target-weights density:q=0", "'q' must be at least 1"),
+        ("pool.npy --target-weights density:q=70", "below the number of targets, 70"),
+        ("pool.npy --target-weights density:alpha=nan", "'alpha' must be above 0"),
+        ("pool.npy --target-weights other", "--target-weights needs a table"),
     ],
 )
 def test_refusals_of_the_command_line(

@@ -27,6 +27,7 @@ PACKAGES = [
     "uniproto.scale",
 ]
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+MOST_WORDS = 1_200  # of a page that tells people what to do
 PAPER_MAP = (DOCS / "paper-map.md").read_text()
 
 
@@ -129,9 +130,31 @@ def test_every_test_that_is_named_exists() -> None:
             assert f"def {name}(" in tests, f"{page.name}: {name}"
 
 
+def pages_to_use() -> list[str]:
+    """The pages that tell people what to do, by the site's menu: all but results and reference."""
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\n\n")[0]
+    used = re.sub(r"  - (Results|Reference):\n(      .*\n?)+", "", f"{menu}\n")
+    return re.findall(r"([\w-]+\.md)$", used, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", pages_to_use())
+def test_a_page_to_use_is_short(page: str) -> None:
+    assert len((DOCS / page).read_text().split()) <= MOST_WORDS
+
+
 def test_every_file_the_readme_links_to_exists() -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / link).exists(), link
+
+
+def test_every_experiment_and_every_benchmark_has_a_line() -> None:
+    scripts = [path.stem for path in (ROOT / "experiments").glob("[a-z]*.py")]
+    page = (DOCS / "experiments.md").read_text()
+    assert [name for name in scripts if f"| `{name}` |" not in page] == []
+    listed = (ROOT / "benchmarks" / "__main__.py").read_text().partition("\n\n\n")[0]
+    measured = (DOCS / "benchmarks.md").read_text()
+    names = re.findall(r'"(\w+)"', listed.partition("NAMES = ")[2])
+    assert [name for name in names if f"| `{name}`" not in measured] == []
 
 
 def test_the_tree_on_the_page_is_that_of_the_package_in_the_order_of_its_imports() -> None:

@@ -30,6 +30,7 @@ CLAIMS = {
     "choose_finetuning_data": (r"uniproto .* ([\d.]+)\n", r"nearest .* ([\d.]+)\n", "lower"),
     "curate_training_data": (r"uniproto +([\d.]+)", r"nearest_on_average +([\d.]+)", "lower"),
     "plug_a_custom_cost": (r"uniproto +([\d.]+)", r"random +([\d.]+)", "lower"),
+    "keep_a_golden_set": (r"updated: (\d+)", r"afresh: (\d+)", "lower"),
     "choose_in_a_jax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),
     "choose_in_a_flax_step": (r"uniproto .* ([\d.]+)\n", r"random .* ([\d.]+)\n", "lower"),
 }

@@ -82,7 +82,8 @@ GREY_PNG = (  # one pixel
 SELECT = "select vectors.npy -k 3 -o out"
 COMMANDS = {
     "compare": f"{SELECT} --method fasterpam",
-    "faiss": f"{SELECT} --lists faiss",
+    "excel": "select sheet.xlsx -k 2 -o out",
+    "faiss": f"{SELECT} --neighbours faiss",
     "torch": f"{SELECT} --device cuda",
     "text": "select texts.csv -k 2 --text text -o out",
     "images": "select pictures -k 1 --images -o out",
@@ -143,9 +144,9 @@ def everything() -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One small input for every command, none of which has to search thoroughly."""
-    monkeypatch.setenv("UNIPROTO_EFFORT", "0.02")
     np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(30, 4)))
     (tmp_path / "texts.csv").write_text("text\none apple\ntwo pears\nthree plums\n")
+    (tmp_path / "sheet.xlsx").write_bytes(b"of any content")
     (tmp_path / "texts.txt").write_text("one apple\n\ntwo pears\n\nthree plums\n")
     (tmp_path / "tuning.jsonl").write_text('{"source": "a", "instruction": "1+1", "output": "2"}\n')
     question = '{"dataset": "gsm8k", "question": "1+1?", "answer": "2"}\n'

@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 import uniproto
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = {"compare", "faiss", "torch", "text", "images", "train", "judge", "lm", "jax", "ray"}
+EXTRAS = {"compare", "excel", "faiss", "torch", "text", "images", "train", "judge", "lm", "jax"}
+EXTRAS |= {"ray"}
 FOR_MAINTAINERS = {"dev", "docs"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.bandwidth_report import bandwidth_reports, chosen_share
 from support.curation_report import BESIDE_RANDOM, VERDICTS, curation_reports, picks_table
 from support.longtail_report import differences, longtail_reports
-from support.statistics import difference
+from support.statistics import by, difference
 from uniproto.cli.experiment import find_scripts, load_script
 from uniproto.geometry.bandwidth import AUTO_SHARE
 
@@ -45,6 +45,11 @@ def longtail(longtail_rows: list[dict[str, Any]]) -> dict[str, str]:
     return longtail_reports(longtail_rows)
 
 
+def tail_reports() -> dict[str, str]:
+    found: dict[str, str] = load_script(find_scripts()["tail"]).tail_reports(rows_of("tail"))
+    return found
+
+
 def tables_of(name: str) -> list[str]:
     return re.findall(r"^```text\n(.*?)\n```$", page(name), re.MULTILINE | re.DOTALL)
 
@@ -66,8 +71,13 @@ def test_prose_on_long_tails_quotes_the_tables(
         f"{100 * cell['difference']:.1f} ± {100 * cell['standard_error']:.1f}"
         for cell in differences(longtail_rows)
     ]
-    known = pairs("\n".join([*longtail.values(), *cells]))
+    tail = tail_reports()
+    known = pairs("\n".join([*longtail.values(), *tail.values(), *cells]))
     assert pairs(page("longtail.md")) <= known
+    printed = set(lines_of(page("longtail.md")))
+    for name, table in tail.items():
+        assert [line for line in lines_of(table) if line not in printed] == [], name
+    assert pairs(page("choosing.md")) <= pairs("\n".join(tail.values()))
     of_figure_3 = [line for line in page("reproduction.md").split("\n") if "Figure 3" in line]
     assert len(of_figure_3) == 3
     for line in of_figure_3:
@@ -77,12 +87,11 @@ def test_prose_on_long_tails_quotes_the_tables(
 def test_the_bandwidth_study_is_that_of_the_rows() -> None:
     rows = rows_of("bandwidth")
     reports = bandwidth_reports(rows)
-    printed = set(lines_of(page("choosing.md")))
+    printed = set(lines_of(page("bandwidth.md")))
     for name in ("shares", "choice", "held out"):
         missing = [line for line in lines_of(reports[name]) if line not in printed]
         assert missing == [], name
-    about = page("choosing.md").partition("**How wide?**")[2].partition("\n## ")[0]
-    assert pairs(about) <= pairs("\n".join(reports.values()))
+    assert pairs(page("bandwidth.md")) <= pairs("\n".join(reports.values()))
 
 
 def test_auto_is_what_the_study_chooses() -> None:
@@ -91,11 +100,60 @@ def test_auto_is_what_the_study_chooses() -> None:
     )
 
 
+def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    numbers = re.compile(r"\d(?:[\d,]*\d)?(?:\.\d+)?")
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
+    speed = readme.partition("## Speed and quality")[2].partition("\n## ")[0]
+    rows = [line for line in speed.split("\n") if line.startswith("| ")][1:]
+    assert len(rows) > 5
+    known = set(numbers.findall(page("benchmarks.md")))
+    for row in rows:
+        assert set(numbers.findall(row)) <= known, row
+
+
 def test_density_weights_are_those_of_the_rows() -> None:
     reports = load_script(find_scripts()["density"]).density_reports(rows_of("density"))
     printed = set(lines_of(page("density-weights.md")))
     for name in ("beside", "sets"):
         assert [line for line in lines_of(reports[name]) if line not in printed] == [], name
+
+
+def test_tables_of_tabular_data_are_those_of_the_rows() -> None:
+    script, rows = load_script(find_scripts()["tabular"]), rows_of("tabular")
+    differences_apart = script.differences_report(rows).partition("\n")[2]
+    reports = [script.tables(rows), script.costs_report(rows), differences_apart]
+    printed = set(lines_of(page("tabular.md")))
+    assert [line for line in lines_of("\n".join(reports)) if line not in printed] == []
+    assert pairs(page("tabular.md")) <= pairs(differences_apart)
+
+
+def test_tables_of_the_experiments_are_those_of_the_rows() -> None:
+    weights, gains, synthetic = (
+        load_script(find_scripts()[name]) for name in ("weights", "gains", "synthetic")
+    )
+    of_gains = rows_of("gains")
+    rules = gains._with_shortfall([row for row in of_gains if row["part"] == "rules"])
+    mixtures: dict[str, Any] = {name: {} for name in synthetic.MIXTURES}
+    for (name, method, _), unit in by(rows_of("synthetic"), "mixture", "method", "seed").items():
+        mixtures[name].setdefault(method, []).append(unit)
+    reports = {
+        "weights": weights.skew_table(weights.skews(rows_of("weights")), weights.PAPER),
+        "gains": gains.rules_table(rules, gains.PAPER)
+        + gains.strengths_table(
+            [row for row in of_gains if row["part"] == "entropic"], gains.PAPER
+        ),
+        "synthetic": "".join(
+            "".join(synthetic.mixture_report(name, units, synthetic.Sizes(500, 20, 5)))
+            for name, units in mixtures.items()
+        ),
+    }
+    for name, report in reports.items():
+        known = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", report)]
+        about = page("experiments.md").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for row in re.findall(r"^\|.*\d.*$", about, re.MULTILINE):
+            for number in re.findall(r"\d+\.\d+", row):
+                within = 0.501 * 10.0 ** -len(number.partition(".")[2])
+                assert any(abs(float(number) - value) <= within for value in known), row
 
 
 def test_the_studies_of_curation_are_those_of_their_rows() -> None:
@@ -149,20 +207,21 @@ def test_the_picks_of_the_second_study_of_curation_are_those_of_the_rows() -> No
 
 
 def test_fine_tuning_is_that_of_the_rows() -> None:
-    methods, settings, ablations, superglue = (
-        load_script(find_scripts()[name])
-        for name in ("finetuning", "finetuning_settings", "finetuning_ablations", "superglue")
+    names = "finetuning finetuning_settings finetuning_ablations superglue exact_answers"
+    methods, settings, ablations, superglue, exact = (
+        load_script(find_scripts()[name]) for name in names.split()
     )
     known = [
         methods.tables(rows_of("finetuning")),
         settings.table(rows_of("finetuning_settings")),
         ablations.table(rows_of("finetuning_ablations")),
         superglue.table(rows_of("superglue")),
+        exact.table(rows_of("exact_answers")),
         *_beside("superglue", "random", "value", 100, ".1f", measure="accuracy", task="sst2"),
         *_beside("superglue", "random", "value", 100, ".1f", measure="accuracy", task="cb"),
         *_of_pretraining(),
     ]
-    about = page("training.md").partition("**Quality.**")[2]
+    about = page("training-results.md")
     printed = [
         line
         for block in re.findall(r"^```text\n(.*?)\n```$", about, re.MULTILINE | re.DOTALL)
@@ -177,8 +236,19 @@ def test_fine_tuning_is_that_of_the_rows() -> None:
     assert pairs(of_training.partition("\n## ")[0]) <= pairs("\n".join(known))
 
 
+def test_open_claims_about_models_say_what_would_close_them() -> None:
+    of_models = page("reproduction.md").partition("## Training language models")[2]
+    rows = [line for line in of_models.split("\n") if line.startswith("| ")]
+    links = [
+        line.count("](") and line.count("#what-is-open)") for line in rows if "**open**" in line
+    ]
+    assert len(links) > 3
+    assert 0 not in links
+    assert "not run" not in page("reproduction.md")
+
+
 def test_pretraining_is_that_of_the_rows() -> None:
-    about = page("pretraining.md").partition("Seed by seed")[2].partition("\n\n")[0]
+    about = page("pretraining-results.md").partition("Seed by seed")[2].partition("\n\n")[0]
     assert pairs(about)
     assert pairs(about) <= pairs("\n".join(_of_pretraining()))
 

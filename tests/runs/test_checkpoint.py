@@ -170,7 +170,7 @@ def test_forged_numbers_never_reach_compiled_code(
         assert run_method(problem, uniproto.Greedy()).details.notes["resumed_from_pick"] == 2
         return
     _forge(checkpoint.path, *FORGERIES[forgery])
-    with pytest.raises(uniproto.InputFileError, match=r"must be a whole one.*Delete it"):
+    with pytest.raises(uniproto.InputFileError, match=r"cannot be used.*Delete it"):
         run_method(problem, uniproto.Greedy())
 
 

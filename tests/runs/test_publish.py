@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import uniproto
@@ -145,47 +148,68 @@ def test_a_plan_of_another_selection_is_noticed(tmp_path: Path) -> None:
         uniproto.Selection.load(one)
 
 
-# Moves that a kill has left, or that somebody has planted
-
-STAGE = f"stage-{'0' * 32}"
+# Sets that a kill has left in the hidden folder, or that somebody has planted there
 
 
-def plant(folder: Path, note: object, files: dict[str, str] | None = None) -> None:
-    """Leave moves in a folder, as a run that was killed would, or somebody who means ill."""
-    stage = folder / PRIVATE / STAGE
+def plant(folder: Path, record: object, **files: str) -> Path:
+    """Leave a staged set in a folder, as a run that was killed would, or somebody who means ill."""
+    stage = folder / PRIVATE / "manifest.json.new"
     stage.mkdir(parents=True)
-    for name, content in (files or {}).items():
-        (stage / name).write_text(content)
-    text = note if isinstance(note, str) else json.dumps(note)
-    (folder / PRIVATE / "publish.json").write_text(text)
+    for name, content in files.items():
+        (stage / f"{name}.txt").write_text(content)
+    text = record if isinstance(record, str) else json.dumps({"uniproto": "0.1.0", "files": record})
+    (stage / "manifest.json").write_text(text)
+    return stage
 
 
 def visible(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
-        '{"stage": "../away", "record": "manifest.json", "pages": []}',
-        "[]",
-        '{"stage": 3, "remove": ["notes.txt"]}',
-        json.dumps({"stage": STAGE, "remove": ["notes.txt"]}),
-        json.dumps({"stage": STAGE, "record": "../manifest.json", "pages": []}),
-        json.dumps({"stage": STAGE, "record": "manifest.json", "pages": ["../notes.txt"]}),
-        json.dumps({"stage": STAGE, "record": "manifest.json", "pages": [["notes.txt"]]}),
-    ],
-)
-def test_forged_moves_are_refused(tmp_path: Path, note: str) -> None:
+@pytest.mark.parametrize("digest", ["", sha256(b"theirs").hexdigest()])
+def test_a_planted_set_replaces_no_file_of_the_user(tmp_path: Path, digest: str) -> None:
     (folder,) = selections(tmp_path, 4)
     (folder / "notes.txt").write_text("mine")
-    plant(folder, note, {"notes.txt": "theirs"})
+    plant(folder, {"notes.txt": digest}, notes="theirs")
     before = visible(folder)
-    with pytest.raises(InputFileError, match="where the files of a result lie"):
-        uniproto.Selection.load(folder)
-    with pytest.raises(InputFileError, match="where the files of a result lie"):
+    with pytest.raises(OutputError, match=r"holds notes\.txt, which uniproto did not write"):
         uniproto.select(X, 3).save(folder)
     assert visible(folder) == before
+
+
+@pytest.mark.parametrize("name", ["../notes.txt", "..", ".", "", "a/b", "/notes.txt", "a\\b"])
+def test_names_in_other_folders_are_not_followed(tmp_path: Path, name: str) -> None:
+    (folder,) = selections(tmp_path, 4)
+    (tmp_path / "notes.txt").write_text("mine")
+    old = json.loads((folder / "manifest.json").read_text())
+    old["files"][name] = sha256(b"mine").hexdigest()  # gone in the new set
+    (folder / "manifest.json").write_text(json.dumps(old))
+    plant(folder, {name: sha256(b"mine").hexdigest()})
+    uniproto.select(X, 3).save(folder)
+    assert uniproto.Selection.load(folder).k == 3
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+@pytest.mark.parametrize("record", ["[]", "{", '{"files": {"selection.parquet": ""}}'])
+def test_a_staged_record_that_is_none_of_ours_does_not_count(tmp_path: Path, record: str) -> None:
+    (folder,) = selections(tmp_path, 4)
+    plant(folder, record, notes="theirs")
+    assert uniproto.Selection.load(folder).k == 4
+    uniproto.select(X, 3).save(folder)
+    assert uniproto.Selection.load(folder).k == 3
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_a_staged_set_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
+    (folder,) = selections(tmp_path, 4)
+    stage = plant(folder, {"notes.txt": sha256(b"mine").hexdigest()}, notes="mine")
+    stage.rename(tmp_path / "elsewhere")
+    stage.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError):
+        uniproto.select(X, 3).save(folder)
+    assert (tmp_path / "elsewhere" / "notes.txt").read_text() == "mine"
+    assert not (folder / "notes.txt").exists()
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, old: Path, new: Path, moves: int) -> None:
@@ -193,7 +217,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, old: Path, new: Path, moves: in
     selection, move, left = uniproto.Selection.load(new), Path.replace, [moves]
 
     def replace(path: Path, target: Path) -> Path:
-        if path.parent.name.startswith("stage-"):
+        if path.parent.name.endswith(".new"):
             if left[0] == 0:
                 raise OSError(5, "the machine is gone")
             left[0] -= 1
@@ -519,3 +543,23 @@ def test_a_refused_publication_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("pool", ["data", "data/**/*.parquet"])
+@pytest.mark.parametrize("command", ["select", "compare", "path"])
+def test_an_output_inside_an_input_is_refused(
+    command: str,
+    pool: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The next run would read the files of the result as rows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"x": X[:, 0], "y": X[:, 1]}), "data/part.parquet")
+    count = [] if command == "path" else ["-k", "2"]
+    assert main([command, pool, *count, "-o", "data/out"]) == 2
+    assert "data/out is inside data, an input" in capsys.readouterr().err
+    assert not (tmp_path / "data" / "out").exists()
+    assert main(["select", "data/*.parquet", "-k", "2", "-o", "data/out", "--quiet"]) == 0

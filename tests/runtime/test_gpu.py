@@ -35,6 +35,6 @@ def test_a_selection_amid_training_is_the_same(metric: str, pretended_gpu: Any) 
     expected = uniproto.select(rows, 20, **options)
     with pretended_gpu.autocast("cpu", pretended_gpu.bfloat16):
         found = uniproto.select(rows, 20, **options)
-        certificate = found.certify(time_limit=1)
+        certificate = found.certify(seconds=1)
     assert (found.indices == expected.indices).all()
     assert certificate.lower_bound <= expected.cost

@@ -220,7 +220,7 @@ def test_picks_from_disk(to_disk: Callable[..., Any], metric: str, kind: str) ->
         selection = uniproto.select(one, K, other, method=GREEDY, metric=metric)
         assert selection.indices.tolist() == expected.indices.tolist()
         assert selection.cost == pytest.approx(expected.cost, rel=1e-5)
-        assert selection.shape == (M, N)
+        assert selection.details.shape == (M, N)
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -443,7 +443,7 @@ def test_a_large_target_is_never_in_memory(
         source, k, target, compute=uniproto.Compute(memory="1MB"), **options
     )
     if question == "certify":
-        selection.certify(time_limit=1)
+        selection.certify(seconds=1)
     if question == "cost":
         assert selection.cost > 0
     assert 0 < largest_read[0] < MANY / 2

@@ -46,10 +46,10 @@ def test_addresses_that_make_no_sense_are_refused(no_ray: None) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        ["--initial", "3"],
+        ["--include", "3"],
         ["--checkpoint"],
         ["--text", "name"],
-        ["--lists", "faiss"],
+        ["--neighbours", "faiss"],
     ],
 )
 def test_what_ray_does_not_offer_is_refused(

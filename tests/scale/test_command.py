@@ -29,7 +29,7 @@ def test_the_files_are_those_of_one_machine(
     pool: str, aim: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, alone = tmp_path / "out", tmp_path / "alone"
-    options = ("--target", aim, "--weights", "weight", "--per-part", "60", "--certify")
+    options = ("--target", aim, "--target-weights", "weight", "--per-part", "60", "--certify")
     assert main(command(pool, out, *options)) == 0
     said = capsys.readouterr().out
     assert "4 shards sent 240 rows" in said
@@ -70,7 +70,7 @@ def test_shards_of_the_user_in_a_folder_called_parts_stay(
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
-        (["--features", "b,a"], ["b", "a"]),
+        (["--columns", "b,a"], ["b", "a"]),
         (["--ignore", "name,note,score"], ["a", "b"]),  # score: the target's alone
     ],
 )
@@ -87,7 +87,7 @@ def test_features_by_name(
     pq.write_table(pa.table({"b": b, "score": b, "a": a}), tmp_path / "aim.parquet")
     pool, aim, out = (str(tmp_path / name) for name in ("pool-*.parquet", "aim.parquet", "out"))
     asked = ["select", pool, "-k", "4", "--target", aim, "--engine", "ray", "--per-part", "20"]
-    assert main([*asked, *options, "--certify", "--time-limit", "9", "--quiet", "-o", out]) == 0
+    assert main([*asked, *options, "--certify", "9", "--quiet", "-o", out]) == 0
     source = pa.concat_tables(tables).select(columns).to_pandas().to_numpy()
     target = pq.read_table(aim).select(columns).to_pandas().to_numpy()
     found = uniproto.Selection.load(out)

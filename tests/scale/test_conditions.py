@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.preprocessing import StandardScaler
 from tests.bounds import most_proven
 
 import uniproto
+from uniproto import Columns, Compute, Groups, InvalidInputError, Limits
 from uniproto.cli import main
 from uniproto.data.disk import parquet_files
 from uniproto.data.tables import InputData, read_input
 from uniproto.methods import METHODS
-from uniproto.problem.problem import Problem
+from uniproto.problem.problem import Problem, ProblemOptions
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -28,7 +32,8 @@ K = 9
 def scale_select(*arguments: Any, **options: Any) -> uniproto.Selection:
     from uniproto.scale import select
 
-    return select(*arguments, columns=uniproto.Columns(use=["vector"]), progress=False, **options)
+    options = {"features": Columns(use=["vector"]), **options}
+    return select(*arguments, progress=False, **options)
 
 
 def data_of(pattern: str) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +128,7 @@ def test_groups_that_cannot_be_served_are_told_of(pool: str, aim: str, tmp_path:
 def test_groups_and_distances_by_command(pool: str, aim: str, tmp_path: Path) -> None:
     asked = ["select", pool, "-k", "9", "--target", aim, "--column", "vector", "--id", "name"]
     asked += ["--groups", "class", "--budgets", "class 0=4,class 1=3,class 2=2"]
-    asked += ["--distinct", "0.01", "--certify", "--engine", "ray", "--quiet"]
+    asked += ["--min-distance", "0.01", "--certify", "--engine", "ray", "--quiet"]
     assert main([*asked, "-o", str(tmp_path / "out")]) == 0
     assert main(["verify", str(tmp_path / "out")]) == 0
     chosen = pq.read_table(tmp_path / "out" / "prototypes.parquet").column("class").to_pylist()
@@ -172,7 +177,7 @@ def test_every_method_picks_from_shards_and_from_their_picks(
 ) -> None:
     (source, _), (target, _) = data_of(pool), data_of(aim)
     sel = scale_select(pool, 5, aim, metric="euclidean", method=method)
-    assert (sel.method, sel.k) == (method, 5)
+    assert (sel.details.method, sel.k) == (method, 5)
     union, first = [], 0
     for file in parquet_files(Path(pool)):
         rows = read_input(file, "vector").features
@@ -206,3 +211,83 @@ def test_finished_parts_of_groups_are_used_again(pool: str, aim: str, tmp_path: 
     assert again.indices.tolist() == first.indices.tolist()
     other = scale_select(pool, K, aim, **{**options, "min_distance": 0.02})
     assert other.details.notes["resumed_parts"] == 0
+
+
+# --- every option ---------------------------------------------------------------------------------
+
+DONE: dict[str, Any] = {
+    "metric": "l1",
+    "target_weights": "weight",
+    "groups": "class",
+    "exclude": [0, 1],
+    "min_distance": 0.01,
+    "features": Columns(use=["vector"]),
+    "compute": Compute(memory="1GB", device="cpu"),
+    "seed": 3,
+}
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("include", {"include": [3]}),
+    ("limits", {"limits": Limits("class", at_most=3)}),
+    ("neighbours", {"compute": Compute(neighbours="faiss")}),
+    ("groups.target", {"groups": Groups("class", target="name")}),
+    ("features", {"features": StandardScaler()}),
+    ("features.prepare", {"features": Columns(prepare=True)}),
+    ("features.scale", {"features": Columns(scale="minmax")}),
+    ("features.categories", {"features": Columns(categories=["class"])}),
+    ("features.missing", {"features": Columns(missing=-999)}),
+    ("features.cyclic", {"features": Columns(cyclic={"hour": 24})}),
+    ("features.weights", {"features": Columns(weights={"age": 2})}),
+]
+
+
+def test_every_option_is_done_or_refused_by_name(pool: str, aim: str) -> None:
+    """Some were once ignored, and the manifest recorded them."""
+    tried = set(DONE) | {name for _, options in REFUSED for name in options}
+    assert tried == set(ProblemOptions.__annotations__)
+    named = {name.partition(".")[2] for name, _ in REFUSED if name.startswith("features.")}
+    assert named | {"use", "ignore"} == {each.name for each in fields(Columns)}
+    for name, options in REFUSED:
+        with pytest.raises(InvalidInputError, match=f"'{re.escape(name)}' is not offered on Ray"):
+            scale_select(pool, 4, aim, **options)
+    sel = scale_select(pool, 6, aim, **DONE)
+    assert sel.details.metric == "l1"
+    assert not {0, 1} & set(sel.indices.tolist())
+    assert set(sel.group_costs) == {"class 0", "class 1", "class 2"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--prepare"],
+        ["--scale", "minmax"],
+        ["--categories", "class"],
+        ["--include", "3"],
+        ["--neighbours", "faiss"],
+        ["--encoding", "latin-1"],
+        ["--at-most", "class:*=3"],
+    ],
+    ids=" ".join,
+)
+def test_commands_refuse_options_that_ray_does_not_know(
+    option: list[str], pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["select", pool, "-k", "4", "--column", "vector", "--engine", "ray", *option]
+    assert main([*asked, "-o", str(tmp_path / "out")]) == 2
+    assert f"{option[0]} does not work with --engine ray" in capsys.readouterr().err
+
+
+def test_a_record_of_options_that_ray_ignored_is_not_verified(
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    asked = ["select", pool, "-k", "4", "--column", "vector", "--id", "name", "--engine", "ray"]
+    assert main([*asked, "--quiet", "-o", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["arguments"] |= {"scale": "minmax", "prepare": True, "categories": ["class"]}
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    capsys.readouterr()
+    assert main(["verify", str(out)]) == 1
+    found = capsys.readouterr().out
+    assert "--scale, which does not work on Ray" in found
+    assert "--prepare, which does not work on Ray" in found

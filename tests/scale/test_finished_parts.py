@@ -11,12 +11,12 @@ import pytest
 
 from uniproto.errors import InputFileError, OutputError
 from uniproto.runs.lock import PRIVATE
-from uniproto.scale.parts import FinishedParts, Part, remove_finished_parts
+from uniproto.scale.parts import FinishedParts, ShardResult, remove_finished_parts
 from uniproto.scale.shards import Shard
 
 NOTHING = np.empty(0, np.int64)
 SHARD = Shard("a", "", rows=9, first=0, stamp="1")
-PART = Part(
+PART = ShardResult(
     np.array([1, 4, 5]),
     np.ones((3, 2), np.float32),
     0.0,

@@ -42,7 +42,7 @@ def test_the_answer_is_the_same_where_the_gpu_is_of_no_use(pool: str, aim: str) 
     from uniproto.scale import select
 
     vectors = uniproto.Columns(use=["vector"])
-    on_gpus = select(pool, 9, aim, columns=vectors, per_part=1000, progress=False)  # all its rows
+    on_gpus = select(pool, 9, aim, features=vectors, per_part=1000, progress=False)  # all its rows
     source, target = (read_input(side, "vector").features for side in (pool, aim))
     on_cores = uniproto.select(source, 9, target, compute=uniproto.Compute(device="cpu"))
     assert on_gpus.indices.tolist() == on_cores.indices.tolist()
@@ -59,7 +59,7 @@ def test_a_gpu_that_must_be_there(pool: str) -> None:
         select(
             pool,
             9,
-            columns=uniproto.Columns(use=["vector"]),
+            features=uniproto.Columns(use=["vector"]),
             compute=uniproto.Compute(device="cuda"),
             progress=False,
         )

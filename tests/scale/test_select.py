@@ -27,7 +27,7 @@ K = 9
 def scale_select(*arguments: Any, **options: Any) -> uniproto.Selection:
     from uniproto.scale import select
 
-    return select(*arguments, columns=uniproto.Columns(use=["vector"]), progress=False, **options)
+    return select(*arguments, features=uniproto.Columns(use=["vector"]), progress=False, **options)
 
 
 def vectors_of(pattern: str) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_both_rounds_are_those_by_hand(metric: Any, pool: str, aim: str) -> None
     target = vectors_of(aim)
     assert sel.indices.tolist() == by_hand(pool, target, metric=metric)
     whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
-    assert sel.shape == whole.costs.shape
+    assert sel.details.shape == whole.costs.shape
     assert sel.details.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
     assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
 
@@ -73,7 +73,7 @@ def test_a_share_of_the_median_is_that_of_one_machine(kind: Any, pool: str, aim:
         if options:
             target = target[sampled_rows(150, 50, 4, "target_sample")]
         whole = Problem(vectors_of(pool), target, metric=metric).with_k(K)
-        assert sel.bandwidth == pytest.approx(whole.costs.bandwidth, rel=1e-12)
+        assert sel.details.bandwidth == pytest.approx(whole.costs.bandwidth, rel=1e-12)
         assert sel.details.notes["bandwidth_from"] == whole.bandwidth_origin
         assert sel.details.beta == pytest.approx(whole.costs.ceiling, rel=1e-6)
         assert sel.cost == pytest.approx(transport(whole, sel.indices).cost, rel=1e-9)
@@ -83,7 +83,7 @@ def test_a_share_of_the_median_is_that_of_one_machine(kind: Any, pool: str, aim:
 def test_without_a_target_it_is_the_whole_source(pool: str) -> None:
     sel = scale_select(pool, K)
     assert sel.indices.tolist() == by_hand(pool, vectors_of(pool))
-    assert sel.shape == (240, 240)
+    assert sel.details.shape == (240, 240)
 
 
 def test_where_every_row_is_sent_the_answer_is_one_machine_s(pool: str, aim: str) -> None:
@@ -98,7 +98,7 @@ def test_where_every_row_is_sent_the_answer_is_one_machine_s(pool: str, aim: str
 
 def test_weights_samples_and_excluded_rows(pool: str, aim: str) -> None:
     target, names = vectors_of(aim), read_input(aim, "vector")
-    column = names.column("weight", "--weights")
+    column = names.column("weight", "--target-weights")
     by_column = scale_select(pool, K, aim, target_weights="weight")
     assert by_column.indices.tolist() == by_hand(pool, target, target_weights=column)
 
@@ -127,7 +127,7 @@ def test_the_certificate_is_proven_by_its_prices_over_all_rows(
         pool, K, aim, metric=metric, target_weights="weight", exclude=excluded, certify=True
     )
     assert sel.certificate is not None
-    weights = read_input(aim, "vector").column("weight", "--weights")
+    weights = read_input(aim, "vector").column("weight", "--target-weights")
     whole = Problem(
         vectors_of(pool), vectors_of(aim), metric=metric, target_weights=weights, exclude=excluded
     ).with_k(K)
@@ -166,7 +166,7 @@ def test_an_empty_shard_and_a_list_of_paths(pool: str, tmp_path: Path) -> None:
     files = parquet_files(Path(pool))
     pq.write_table(pq.read_table(files[0]).slice(0, 0), tmp_path / "empty.parquet")
     sel = scale_select([files[0], tmp_path / "empty.parquet", files[1]], 4)
-    assert sel.shape == (120, 120)
+    assert sel.details.shape == (120, 120)
     assert sel.details.notes["rounds"][1]["picks_per_part"] == [4, 0, 4]
 
 

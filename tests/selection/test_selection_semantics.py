@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
 import uniproto
-from uniproto import Entropic, Greedy, InfeasibleError, Selection, UniProto
+from uniproto import Compute, Entropic, Greedy, InfeasibleError, Selection, UniProto
 from uniproto.algorithm import uniprot
 from uniproto.cli import main
 from uniproto.problem.masses import integer_masses
@@ -82,7 +84,7 @@ def assert_contract(selection: Selection, k: int, shape: tuple[int, int], nu: np
     assert selection.indices.max() < m
     assert selection.details.gains.shape == (k,)
     assert selection.details.gains.dtype == np.float64
-    assert selection.shape == shape
+    assert selection.details.shape == shape
     assert isinstance(selection.plan, sp.csr_array)
     assert selection.plan.shape == (k, n)
     assert (selection.plan.data > 0).all()
@@ -189,7 +191,7 @@ def _forbid_exact_solves(patch: pytest.MonkeyPatch) -> None:
     """What a target far too large for the exact solver would do."""
     patch.setattr("uniproto.transport.prototypes._DENSE_ENTRIES", 0)
     patch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
-    patch.setattr("uniproto.transport.prototypes._LARGEST_TARGET", 0)
+    patch.setattr("uniproto.transport.prototypes.LARGEST_TARGET", 0)
 
 
 # --- Groups -------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_grou
     for k in (7, 13):
         asked = uniproto.select(source, k, target, exclude=[3], **conditions)
         assert uniproto.select(problem, k).indices.tolist() == asked.indices.tolist()
-    with pytest.raises(uniproto.InvalidInputError, match=r"Pass metric to Problem"):
+    with pytest.raises(uniproto.InvalidInputError, match="must be passed to Problem"):
         uniproto.select(problem, 7, metric="l1")
     with pytest.raises(AssertionError, match=r"with_k"):
         uniproto.Random().pick(problem, Progress(False))
@@ -564,3 +566,28 @@ def test_read_only_arrays_are_fine_and_inputs_are_left_alone(source, target, wei
         uniproto.select(costs, K, metric="precomputed", method=method)
     assert np.array_equal(costs, before)
     assert np.array_equal(parts[0], source)
+
+
+def test_the_cost_of_rows_is_exact_with_little_memory() -> None:
+    """Beyond 400,000 targets, less memory once made an upper bound of it without a word."""
+    rows = np.random.default_rng(0).normal(size=(400_001, 2))
+    chosen = list(range(8))
+    costs = {
+        memory: uniproto.cost(rows, chosen, metric="euclidean", compute=Compute(memory=memory))
+        for memory in ("40MB", "2GB")
+    }
+    assert costs["40MB"] == costs["2GB"]
+
+
+@pytest.mark.parametrize(("k", "remedy"), [(200, "Compute(memory="), (301, "'rows' must be")])
+def test_a_cost_that_no_solve_finds_is_refused(
+    k: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("transport.prototypes", "select"):
+        monkeypatch.setattr(import_module(f"uniproto.{module}"), "LARGEST_TARGET", 100)
+    monkeypatch.setattr("uniproto.transport.prototypes._LEAST_MEMORY", 0)
+    monkeypatch.setattr("uniproto.transport.prototypes._DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
+    rows = np.random.default_rng(0).normal(size=(20_000, 2))
+    with pytest.raises(uniproto.InvalidInputError, match=re.escape(remedy)):
+        uniproto.cost(rows, range(k), metric="euclidean", compute=Compute(memory=2**20))

@@ -39,7 +39,7 @@ def test_one_column_that_makes_most_of_it_is_named(metric: str) -> None:
     assert "(column 1 makes " in words(rows, metric=metric)
     table = pd.DataFrame(rows, columns=["age", "pay", "size"])
     named = uniproto.Columns(scale="none")
-    assert "('pay' makes " in words(table, metric=metric, columns=named)
+    assert "('pay' makes " in words(table, metric=metric, features=named)
     assert "makes" not in words(table, metric=metric)  # scaled, they are alike
     assert "makes" not in words(rows, metric="cosine")
 

@@ -15,14 +15,15 @@ from uniproto.transport.cell_kernels import (
     MASS,
     TARGET,
     Cells,
-    exchange,
     fill_cells,
+    share_out,
     unit_costs,
 )
 from uniproto.transport.cells import (
     cells_for,
     cells_plan,
     copied,
+    exchange,
     losses,
     restore,
     targets_of,
@@ -69,7 +70,7 @@ def test_the_plan_is_exact_after_every_exchange(seed: int) -> None:
     rows = rng.permutation(12)[:k]
     # Hardly any room, so that it has to grow.
     cells = cells_for(costs[rows].T.copy(), np.zeros(k), -2 * k)
-    total = fill_cells(cells, masses.offer, masses.need)
+    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf, 10**6)
     assert_sound(cells, masses, total)
     for _ in range(8):
         place = int(rng.integers(k))
@@ -98,7 +99,7 @@ def test_the_plan_is_exact_after_every_exchange(seed: int) -> None:
 def test_what_reaches_the_limit_is_given_up_and_undone() -> None:
     costs, masses, k = problem(4)
     cells = cells_for(costs[:k].T.copy(), np.zeros(k))
-    total = fill_cells(cells, masses.offer, masses.need)
+    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf, 10**6)
     saved, given_up = copied(cells), 0
     for row in range(k, 12):
         old = cells.costs[:, 0].copy()

@@ -1,8 +1,8 @@
 """The search for prices that prove a high lower bound.
 
-Where neighbour lists of all rows are short, steps over those come first (`ListAscent`).
-Elsewhere, and where they end far below the cost, the bound is raised against few candidate rows
-(`candidate_search.py`). The bound that is reported is computed once more, by `proven_bound`.
+If neighbour lists of all rows are short, subgradient steps over those come first (`ListAscent`).
+Otherwise, or if they end far below the cost, the bound is raised against a few candidate rows
+(`candidate_search.py`). The reported bound is evaluated by `proven_bound`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.certificate.bound import Quota, admissible_rows, proven_bound
-from uniproto.certificate.candidate_search import Found, Start, search
+from uniproto.certificate.candidate_search import AscentStart, FoundPrices, search
 from uniproto.certificate.certificate import SHIFTED, Certificate
 from uniproto.certificate.first_prices import cell_prices, coarse_prices
 from uniproto.fills.priced_fills import PricedRows
@@ -24,11 +24,11 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
-_LISTED_COSTS = 5_000_000  # m · n up to which steps over lists of all rows are worth their time
-_LARGEST_COST = 1e32  # that `search`, in single precision, has room to add up
-_TIMES_A_LOOK = 2.2  # a time limit that leaves as much for steps, and a little to spare
-_LONGER = 1.5  # times a time limit that was too short is the least that is worth a try
-_LOOSE = 0.05  # a bound this far below the cost is worth another search
+_LISTED_COSTS = 5_000_000  # the largest m · n for steps over lists of all rows
+_LARGEST_COST = 1e32  # that `search` can sum in single precision
+_TIMES_A_LOOK = 2.2  # the time limit to suggest, in units of a pass over every row
+_LONGER = 1.5  # the least factor on a time limit that was too short
+_LOOSE = 0.05  # the relative gap from which another search is tried
 
 
 def certify(
@@ -44,11 +44,11 @@ def certify(
 ) -> Certificate:
     """Search for the best bound, aiming at `cost`.
 
-    `prices` are any to begin with: of the optimal plan, or those of an earlier search, which
-    then goes on. `rows` are the prototypes in hand and `plan` their plan: the better half of
-    what is known about where to begin. The search ends at the time limit; the look at every row
-    that makes its prices a proof may take as long again. `proven` is a proof that these rows are
-    the best, and the bound that it leaves: then there is nothing to search for.
+    `prices` are the initial ones: those of the optimal plan, or of an earlier search, which is then
+    continued. `rows` are the prototypes and `plan` their plan, from which better initial prices are
+    derived. The search ends at the time limit; the final pass over every row, which makes the
+    prices a proof, may take as long again. `proven` is an existing proof that these rows are
+    optimal, with its bound; then there is no search.
     """
     relative = problem.costs.metric not in SHIFTED
     if proven is not None:
@@ -57,11 +57,11 @@ def certify(
     begin = working_time()
     deadline = np.inf if time_limit is None else begin + time_limit
     progress = progress or Progress(shown=False)
-    tried: list[Found] = []
+    tried: list[FoundPrices] = []
     if cost > 0:
         start = _start(problem, cost, prices, rows, plan)
         tried = _tried(problem, cost, start, deadline, progress)
-    none = np.zeros(problem.n)  # no prices prove a bound of 0: no cost is negative
+    none = np.zeros(problem.n)  # proves a bound of 0, as no cost is negative
     found = [(0.0, none)]
     last = 2 * deadline - begin
     for each in tried:
@@ -80,8 +80,8 @@ def certify(
     )
 
 
-def _limit_needed(tried: list[Found], time_limit: float | None) -> float | None:
-    """The time limit for a bound where there was no time for one, in two digits."""
+def _limit_needed(tried: list[FoundPrices], time_limit: float | None) -> float | None:
+    """A sufficient time limit if there was no time for a bound, rounded to two digits."""
     looks = [each.look for each in tried if each.look is not None]
     if not looks or time_limit is None:
         return None
@@ -96,17 +96,17 @@ def _start(
     prices: NDArray[np.float64],
     rows: NDArray[np.intp] | None,
     plan: sp.csr_array | None,
-) -> Start:
+) -> AscentStart:
     if rows is None or plan is None:
-        return Start((prices,), np.full(problem.n, cost), problem.initial)
+        return AscentStart((prices,), np.full(problem.n, cost), problem.initial)
     of_cells, scale = cell_prices(problem, rows, plan)
-    return Start((of_cells, prices), scale, rows)
+    return AscentStart((of_cells, prices), scale, rows)
 
 
 def _tried(
-    problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
-) -> list[Found]:
-    """What one search after the other finds, each from where the last one ended."""
+    problem: Problem, cost: float, start: AscentStart, deadline: float, progress: Progress
+) -> list[FoundPrices]:
+    """The results of successive searches, each continuing from the last one."""
     may_search = problem.costs.ceiling < _LARGEST_COST
     if problem.m * problem.n > _LISTED_COSTS:
         return [search(problem, cost, start, deadline, progress)] if may_search else []
@@ -141,16 +141,17 @@ def _over_lists(
     starts: tuple[NDArray[np.float64], ...],
     deadline: float,
     progress: Progress,
-) -> Found:
+) -> FoundPrices:
     """Steps over lists of all rows, from the best of these prices."""
     best, total, steps, converged = ascent.climb(starts, cost, deadline, progress)
-    return Found(best, ascent.bounds_at(best), total, steps, converged)
+    return FoundPrices(best, ascent.bounds_at(best), total, steps, converged)
 
 
 # --- subgradient steps on the prices of the targets, over neighbour lists of every row ------------
 # Lists may be truncated: an unlisted target costs at least as much as the last entry, so the steps
-# are cheap and every value is still a valid bound. Slow where lists are long, which is where each
-# prototype represents many targets; where they are short, the way to the last per cent.
+# are cheap and every value is still a valid bound. Steps are slow if lists are long, that is, if
+# each prototype represents many targets; if they are short, they close the gap to the last per
+# cent.
 
 
 _MOST_STEPS = 2000
@@ -159,8 +160,8 @@ _PATIENCE = 6  # steps without progress before they are shortened
 _SHORTENED, _LENGTHENED = 2 / 3, 1.1
 _SHORTEST_STEP, _LONGEST_STEP = 3e-4, 2.0
 _TINY = np.finfo(np.float64).tiny
-_FEWEST_ACTIVE = 2000  # rows of a group that steps look at, where it has as many
-_FIRST_ROUND = 8  # steps before every row is looked at again; each round is twice as long
+_FEWEST_ACTIVE = 2000  # active rows of a group, if it has as many
+_FIRST_ROUND = 8  # steps between evaluations of every row; each round is twice as long
 
 
 class ListAscent:
@@ -181,7 +182,7 @@ class ListAscent:
         self.fallen_then = np.zeros(m)
         self.fallen = 0.0
         self.prices = np.zeros(problem.n)
-        self.active = np.zeros(m, bool)  # rows that steps look at
+        self.active = np.zeros(m, bool)  # rows that steps evaluate
 
     def climb(
         self,
@@ -190,14 +191,14 @@ class ListAscent:
         deadline: float,
         progress: Progress,
     ) -> tuple[NDArray[np.float64], float, int, bool]:
-        """Raise the bound, from the best start, towards the cost in hand.
+        """Raise the bound, from the best of the initial prices, towards the given cost.
 
-        Returns the best prices, the bound there (times k), the steps taken and whether they
-        settled.
+        Returns the best prices, the bound there (times k), the number of steps and whether they
+        converged.
 
-        Of many rows few are ever summed. So steps are taken as if there were none but the
-        active ones, which are cheap to evaluate. Between rounds of steps every row is: that value
-        counts, and rows that should have been summed become active.
+        Few rows are ever summed. So steps evaluate the active rows only. Between rounds of steps
+        every row is evaluated, which gives the actual bound, and rows that should have been summed
+        become active.
         """
         values = [self._evaluate(prices, self.quotas)[0] for prices in starts]
         prices = best_prices = starts[int(np.argmax(values))]
@@ -218,7 +219,7 @@ class ListAscent:
                 steps, round_steps = steps + taken, 2 * round_steps
 
     def _activate(self) -> list[Quota]:
-        """The quotas among active rows, joined by those of the smallest values."""
+        """Activate the rows of smallest values; returns the quotas among active rows."""
         for quota in self.quotas:
             likely = min(max(_FEWEST_ACTIVE, 4 * quota.count), len(quota.free))
             bounds = self._bounds(quota.free)
@@ -235,10 +236,10 @@ class ListAscent:
         deadline: float,
         advance: Callable[[int], None],
     ) -> tuple[NDArray[np.float64], int, bool]:
-        """Steps from the best prices so far; returns them, how many were taken, if they settled.
+        """Steps from the best prices; returns prices, number of steps and whether they converged.
 
-        A subgradient at a kink of the bound points along one of its faces. The running average of
-        many, weighted so as to be short, points along the ridge between them.
+        A subgradient at a kink of the bound belongs to one of the adjacent faces. A running average
+        of subgradients, weighted to be short, points along the ridge between them.
         """
         k, capacity = self.problem.k, self.capacity
         best_prices = start
@@ -257,7 +258,7 @@ class ListAscent:
             slope = self.priced.taken(summed, prices) - capacity
             if value > best + 1e-7 * abs(best):
                 best, best_prices, waited = value, prices, 0
-                if slope @ direction > 0:  # it still goes uphill there
+                if slope @ direction > 0:  # still ascending
                     length = min(_LENGTHENED * length, _LONGEST_STEP)
             else:
                 waited += 1
@@ -270,7 +271,7 @@ class ListAscent:
         return best_prices, most_steps, False
 
     def bounds_at(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A lower bound of every row's value at these prices, whatever the costs have lost."""
+        """A lower bound of every row's value at these prices, including rounding."""
         self._note(prices)
         self._compute(np.arange(len(self.values)))
         return self.values - self.problem.costs.rounding
@@ -280,10 +281,13 @@ class ListAscent:
     ) -> tuple[float, NDArray[np.intp]]:
         """The bound (times k) at these prices, and the rows it sums."""
         self._note(prices)
-        parts = []
+        parts: list[NDArray[np.intp]] = []
         for quota in quotas:
             self._compute(quota.given)
-            parts += [quota.given, self._smallest(quota.free, quota.count)]
+            free = quota.free
+            if quota.of_the_rest:
+                free = np.setdiff1d(free, np.concatenate(parts))
+            parts += [quota.given, self._smallest(free, quota.count)]
         summed = np.concatenate(parts)
         return float(self.values[summed].sum() - self.capacity @ prices), summed
 
@@ -292,7 +296,7 @@ class ListAscent:
         self.prices = prices
 
     def _bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """What is known of the rows' values without computing them again."""
+        """Lower bounds of the rows' values from earlier evaluations."""
         return self.values[rows] - (self.fallen - self.fallen_then[rows])
 
     def _smallest(self, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:

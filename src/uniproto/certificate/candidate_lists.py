@@ -1,8 +1,8 @@
 """Lists of the targets that matter to some rows at given prices, for many steps of an ascent.
 
-A row collects its unit of mass where cost plus price is lowest. While prices move little, those
-targets are among the ones that hold its two cheapest units now, or a few more: some n/k targets of
-n, whatever their order. `rooms` says how little.
+A row collects its unit of mass where cost plus price is lowest. While prices change little, those
+targets are among the ones that hold about its two cheapest units now: some n/k of n targets, in any
+order. `rooms` measures how much prices may change.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 
-_UNITS = 2.2  # of mass that a list holds, about, at least
-_ENTRIES = 8_000_000  # of all lists, up to which they hold more
+_UNITS = 2.2  # the approximate mass that a list holds at least
+_ENTRIES = 8_000_000  # of all lists together, up to which they hold more
 
 
 class CandidateLists(NamedTuple):
     """Rows with their listed targets one after the other, and their thresholds.
 
-    Row i has the entries `starts[i]` to `starts[i + 1]`. In single precision: the steps of an
-    ascent need no proof.
+    Row i has the entries `starts[i]` to `starts[i + 1]`. They are in single precision, as the steps
+    of an ascent prove nothing.
     """
 
     starts: NDArray[np.int64]
@@ -46,10 +46,10 @@ class CandidateLists(NamedTuple):
     def rooms(
         self, prices: NDArray[np.float64], offering: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The rooms of the rows that list a target, summed, and how many they are.
+        """For each target, the sum of the rooms of the rows that list it, and their number.
 
-        A row has room from its threshold to the dearest target that it lists, and no end of it
-        when it lists all that are `offering` anything.
+        The room of a row is the difference between its threshold and the most expensive target in
+        its list; it is infinite if the list holds all targets that are `offering` mass.
         """
         return _listed_rooms(self, prices, offering)
 
@@ -59,7 +59,7 @@ class CandidateLists(NamedTuple):
         prices: NDArray[np.float32],
         capacity: NDArray[np.float32],
     ) -> NDArray[np.float32]:
-        """About the rows' values; their thresholds follow the prices."""
+        """The rows' approximate values; updates their thresholds for the prices."""
         values = np.empty(len(rows), np.float32)
         even = bool(capacity[0] == capacity.min() == capacity.max())
 
@@ -72,7 +72,7 @@ class CandidateLists(NamedTuple):
     def averages(
         self, of_targets: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The mean of something over the targets that each row takes."""
+        """The mean of target values over the targets that each row takes."""
         averages = np.empty(len(self.thresholds))
 
         def compute(piece: slice) -> None:
@@ -89,7 +89,7 @@ class CandidateLists(NamedTuple):
         prices: NDArray[np.float32],
         capacity: NDArray[np.float32],
     ) -> NDArray[np.float32]:
-        """How often each target is emptied when these rows are chosen by these shares."""
+        """The demand for each target, relative to its capacity, if rows have these shares."""
 
         def compute(piece: slice) -> NDArray[np.float32]:
             return _listed_taken(self, rows[piece], shares[piece], prices, capacity)
@@ -101,7 +101,7 @@ class CandidateLists(NamedTuple):
 def build_lists(
     bounds: RowBounds, places: NDArray[np.intp], prices: NDArray[np.float64]
 ) -> CandidateLists | GpuCandidateLists:
-    """The lists of the rows at these places at these prices, made on a GPU where there is one."""
+    """The lists of these rows at these prices, built on a GPU if there is one."""
     problem, capacity, rows = bounds.problem, bounds.capacity, bounds.rows[places]
     share = max(_UNITS / capacity.sum(), _ENTRIES / (len(rows) * problem.n))
     if bounds.gpu is not None:
@@ -126,7 +126,7 @@ def build_lists(
 
 
 def most_rows(problem: Problem, gpu: GpuRows | None) -> int:
-    """Of how many rows about lists may be held, while they are built too."""
+    """The approximate number of rows whose lists fit into memory while they are built."""
     entries = max(1, int(min(1.0, _UNITS / problem.k) * problem.n))
     if gpu is not None:
         return most_rows_on_gpu(gpu, entries)

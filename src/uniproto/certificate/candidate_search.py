@@ -1,11 +1,11 @@
-"""The search for prices where each prototype represents many targets.
+"""The search for prices if each prototype represents many targets.
 
-Every step over all rows would cost m · n distances. So the steps are taken against a few thousand
-candidate rows and all targets (`smoothed_ascent.py`); then other rows are looked at, those that
-undercut the candidates join them, and the steps go on. The last look is at every row: what it
-finds is a bound for all of them, whatever the steps have seen. Of very many targets a sample
-comes first (`Sample`), and tells which rows are likely to undercut the candidates:
-only these are looked at until the bound no longer rises, or the look at every row has to begin.
+A step over all rows would cost m · n distances. So steps use a few thousand candidate rows and all
+targets (`smoothed_ascent.py`); then other rows are evaluated, those that undercut the candidates
+are added, and the steps continue. The last pass evaluates every row, which makes the bound valid.
+With very many targets, a search against a sample comes first (`Sample`); it shows which rows are
+likely to undercut the candidates, and only these are evaluated until the bound stops rising, or the
+last pass has to begin.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 from uniproto.runtime.progress import Progress
 
-_CANDIDATES = 2500  # rows to begin with, or _PER_PROTOTYPE for each prototype
+_CANDIDATES = 2500  # initial rows, or _PER_PROTOTYPE for each prototype
 _PER_PROTOTYPE = 6
-_LOOKED_AT = 4  # times as many rows as candidates are looked at where some will do
+_LOOKED_AT = 4  # rows evaluated between rounds, per candidate
 _FIRST_ROUNDS = 3
-_JOINING = 4  # one for so many candidates may join them in a round
-_UNDERCUT = 0.01  # of the costs around: how far above the others a row may be to join them
-_STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the costs around
-_COOLED = 0.7  # of both is left after a round
+_JOINING = 4  # candidates per row that may be added in a round
+_UNDERCUT = 0.01  # of the cost: how far above the last summed value an added row may be
+_STRIDE, _TEMPERATURE = 0.05, 0.01  # of the first round, as shares of the local cost scale
+_COOLED = 0.7  # factor on both after each round
 _FIRST_STEPS, _STEPS = 60, 100
 _MOST_ROUNDS = 10
 _LEAST_RISE = 3e-4  # of the cost: a round that raises the bound by less is the last
-_RAISED = 0.85  # of the cost: prices that prove so much were raised before
-_STEPS_SHARE = 0.5  # of the time limit that steps get at least
-_SAMPLE_SHARE = 0.35  # of the time limit that a search against a sample of the targets may take
+_RAISED = 0.85  # of the cost: prices that prove this much come from an earlier search
+_STEPS_SHARE = 0.5  # the least share of the time limit for steps
+_SAMPLE_SHARE = 0.35  # the most of the time limit for a search against a sample of targets
 _SAMPLE_ROUNDS, _SAMPLE_ROUNDS_ON_GPU = 5, 15
-_STEPS_AFTER_SAMPLE = 80  # on a processor, where they take their time
-_AFTER_SAMPLE = 3  # the round whose strides follow: prices of a sample are near the end, not there
-_LOW = 0.05  # of the cost: candidates of the sample further above the others are let go
-_SPARE = 1.1  # times the estimate is set aside for the last look at every row
-_WELL_ABOVE = 0.1  # of the cost: rows whose values are known to be so far above the others
+_STEPS_AFTER_SAMPLE = 80  # on a CPU, where they are slow
+_AFTER_SAMPLE = 3  # the round to continue with, as prices of a sample are close to the best
+_LOW = 0.05  # of the cost: candidates of the sample further above the others are dropped
+_SPARE = 1.1  # factor on the estimated time of the last pass over every row
+_WELL_ABOVE = 0.1  # of the cost: rows with values this far above are bounded less closely
 # Rows from which the time for all is estimated.
 _TIMED, _TIMED_IN_GROUPS, _TIMED_ON_GPU = 256, 1024, 8192
 _LONGER = 1.5  # times what a look that was cut short had taken: the least that it needs
@@ -52,7 +52,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class Start:
+class AscentStart:
     """Where a search begins: at the best of these prices, with these rows among its candidates.
 
     `scale` is the size of the costs around each target. After a sample, `candidates` are places
@@ -67,7 +67,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPrices:
     """Prices, a bound from below of every row's value at them, and how the search ended.
 
     `total` is k times the bound that these prove, but for the rounding of sums. Where time was up
@@ -83,25 +83,25 @@ class Found:
 
 
 def search(
-    problem: Problem, cost: float, start: Start, deadline: float, progress: Progress
-) -> Found:
+    problem: Problem, cost: float, start: AscentStart, deadline: float, progress: Progress
+) -> FoundPrices:
     """Raise the bound from these prices until it no longer rises, or the time is up."""
     begin, sample = working_time(), sample_of(problem)
     if sample is not None:
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
     last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
-    return _Search(problem, cost, start, deadline, last, progress).run()
+    return _PriceSearch(problem, cost, start, deadline, last, progress).run()
 
 
 def _after_sample(
     problem: Problem,
     cost: float,
-    start: Start,
+    start: AscentStart,
     sample: Sample,
     until: float,
     progress: Progress,
-) -> Start:
+) -> AscentStart:
     """Where to begin once a sample of the targets has been searched.
 
     Prices of an earlier search have nothing to learn from it.
@@ -111,7 +111,7 @@ def _after_sample(
         prices=tuple(prices[sample.targets] for prices in start.prices),
         scale=start.scale[sample.targets],
     )
-    search = _Search(sample.problem, cost, part, until, 2 * until - working_time(), progress)
+    search = _PriceSearch(sample.problem, cost, part, until, 2 * until - working_time(), progress)
     if search.raised:
         return start
     found = search.run(_SAMPLE_ROUNDS if search.bounds.gpu is None else _SAMPLE_ROUNDS_ON_GPU)
@@ -126,14 +126,14 @@ def _after_sample(
     )
 
 
-class _Search:
+class _PriceSearch:
     """Steps end at the deadline; a first look at every row, to make them a proof, at the last."""
 
     def __init__(
         self,
         problem: Problem,
         cost: float,
-        start: Start,
+        start: AscentStart,
         deadline: float,
         last: float,
         progress: Progress,
@@ -154,17 +154,17 @@ class _Search:
         self.prices, likely, self.seconds, self.seconds_to_bounds = self._begin()
         self.raised = self.unguided and likely > _RAISED * problem.k * cost
 
-    def run(self, most_rounds: int = _MOST_ROUNDS) -> Found:
+    def run(self, most_rounds: int = _MOST_ROUNDS) -> FoundPrices:
         prices, seconds, steps = self.prices, self.seconds, 0
         rounds = range(0 if self.unguided else _AFTER_SAMPLE, most_rounds)
-        best = Found(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
+        best = FoundPrices(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
         if self.raised:  # large steps would lead away from there
             whole = self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
             if not whole:
                 return replace(best, look=self.look)
         little = _LEAST_RISE * self.problem.k * self.cost
-        before = best.total  # k times the bound by the last rows that tell it
+        before = best.total  # k times the bound, by the last rows that decide it
         for number in rounds:
             begin = working_time()
             until = self._until(seconds)
@@ -177,7 +177,7 @@ class _Search:
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
             if number < most_rounds - 1 and self._some_will_do(number) and not late:
                 total = self._look_at_some(climbed, level)
-                if total is None:  # they do not tell
+                if total is None:  # they do not decide it
                     continue
                 if max(climbed.total - total, total - before) > little:
                     before = total
@@ -264,18 +264,18 @@ class _Search:
         return prices, best, seconds, seconds if self.bounds.groups is None else to_bounds
 
     def _timed(self, prices: NDArray[np.float64], places: NDArray[np.intp], level: float) -> float:
-        """How long a look at every row takes, by one at these places."""
+        """The estimated time for every row, from the rows at these positions."""
         begin = working_time()
         self.bounds.update(prices, places, level)
         return (working_time() - begin) / self.bounds.share_of(places)
 
-    def _found(self, prices: NDArray[np.float64], steps: int) -> Found:
+    def _found(self, prices: NDArray[np.float64], steps: int) -> FoundPrices:
         values = self.bounds.values.copy()
         total = sum_of_smallest(values, self.quotas) - float(self.capacity @ prices)
-        return Found(prices, values, total, steps, False)
+        return FoundPrices(prices, values, total, steps, False)
 
     def _climb(self, prices: NDArray[np.float64], number: int, until: float) -> Climbed:
-        """Steps against the candidates alone, smaller from round to round."""
+        """Steps against the candidates only, smaller in each round."""
         lists = build_lists(self.bounds, self.candidates, prices)
         steps = _STEPS
         if not self.unguided and self.bounds.gpu is None:
@@ -310,7 +310,7 @@ class _Search:
         return whole
 
     def _first_candidates(self) -> NDArray[np.intp]:
-        """Places of given rows, of those in hand and of others at random, from every quota."""
+        """Positions of included rows, of the prototypes and of random rows of each quota."""
         wanted = min(max(_CANDIDATES, _PER_PROTOTYPE * self.problem.k), self.most)
         in_hand = np.isin(self.rows, self.start.rows)
         parts = [np.flatnonzero(in_hand)]
@@ -324,7 +324,7 @@ class _Search:
         return np.unique(np.concatenate(parts))
 
     def _join(self, levels: list[float], places: NDArray[np.intp]) -> None:
-        """Let rows at these places that undercut the candidates join them, the lowest first."""
+        """Add rows at these positions that undercut the candidates, the lowest first."""
         values, room = self.bounds.values, max(0, self.most - len(self.candidates))
         room = min(room, len(self.candidates) // _JOINING)
         others = np.zeros(len(self.rows), bool)
@@ -345,33 +345,33 @@ def _among(quotas: list[Quota], candidates: NDArray[np.intp]) -> list[Quota]:
     for quota in quotas:
         given = np.searchsorted(candidates, quota.given)
         free = np.flatnonzero(np.isin(candidates, quota.free, assume_unique=True))
-        found.append(Quota(given, free, quota.count))
+        found.append(replace(quota, given=given, free=free))
     return found
 
 
 # --- a search against a sample of the targets -----------------------------------------------------
-# Where a prototype represents thousands of targets, a few hundred of them tell which rows undercut
-# the others, at a fraction of the work. Prices of the sample alone are too good for it: against all
-# targets they prove less. But they are a beginning that few steps mend, and the rows that the
-# sample has found are those that the steps must look at.
+# If a prototype represents thousands of targets, a few hundred of them suffice to find the rows
+# that undercut the others, at a fraction of the work. Prices of the sample overfit: against all
+# targets they prove less. But a few steps correct them, and the rows found are those that the steps
+# need.
 
 
 _SAMPLED, _SAMPLED_EACH = 20_000, 400  # targets of a sample
-_WORTH = 3  # times as many targets: below, a sample saves nothing
-_MOST_FEATURES = 10  # of neighbours that a tree finds quickly
+_WORTH = 3  # targets per sampled one, below which a sample saves nothing
+_MOST_FEATURES = 10  # for which a tree finds neighbours quickly
 _NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The problem against some of its targets, and which these are; all rows are in it."""
+    """The problem against a sample of its targets, with all rows."""
 
     problem: Problem
     targets: NDArray[np.intp]
 
 
 def sample_of(problem: Problem) -> Sample | None:
-    """A sample worth beginning with, or None."""
+    """A sample, or None if it would not save work."""
     size = max(_SAMPLED, _SAMPLED_EACH * problem.k)
     if problem.n < _WORTH * size or problem.groups or not _has_neighbours(problem):
         return None
@@ -386,10 +386,9 @@ def spread(
     before: NDArray[np.float64],
     scale: float,
 ) -> NDArray[np.float64]:
-    """Prices of all targets, at least 0: what they were before, and what the sample has changed.
+    """Prices of all targets, at least 0: the earlier ones plus interpolated changes of the sample.
 
-    A target changes as its neighbours in the sample did, the nearest most; `scale` is the size of
-    costs.
+    Nearer neighbours in the sample have larger weights; `scale` is the size of costs.
     """
     distances, neighbours = _neighbours(problem, sample.targets)
     weights = 1 / (distances + 1e-3 * scale)
@@ -399,7 +398,7 @@ def spread(
 
 
 def _has_neighbours(problem: Problem) -> bool:
-    """Whether the nearest among some targets can be told quickly."""
+    """Whether nearest neighbours among targets can be found quickly."""
     costs = problem.costs
     if gpu_rows(problem) is not None:
         return True
@@ -413,7 +412,7 @@ def _has_neighbours(problem: Problem) -> bool:
 def _neighbours(
     problem: Problem, targets: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """The nearest of these targets to every target, and how far they are: distances of features."""
+    """The nearest of these targets to every target, with distances of features."""
     gpu = gpu_rows(problem)
     if gpu is not None:
         return gpu.nearest_targets(targets, _NEIGHBOURS)

@@ -1,4 +1,4 @@
-"""What is proven about a selection: a cost that no other choice of rows can be below."""
+"""The certificate of a selection: a lower bound on the cost of any other rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-SHIFTED = ("dot", "similarity")  # their costs have an arbitrary zero: only differences mean much
+SHIFTED = ("dot", "similarity")  # costs with an arbitrary zero, of which only differences matter
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,11 @@ class Certificate:
     """No k admissible prototypes have an optimal-transport cost below `lower_bound`.
 
     `gap` is cost / lower_bound − 1 (0 when they meet, otherwise infinite when the bound is 0); for
-    metrics whose zero is arbitrary (`dot`, `similarity`) look at `absolute_gap`, cost −
-    lower_bound.
-    `prices` prove the bound: anyone can put them into the formula. Where the search has proven
-    that no choice costs less, `proof` says how, and the bound is the cost, rounded down.
-    `converged` says whether the search for prices ended by itself rather than at the time limit.
-    Where that left no time for a bound, `limit_needed` is about how many seconds it must be.
+    metrics whose zero is arbitrary (`dot`, `similarity`) use `absolute_gap`, cost − lower_bound.
+    `prices` are the target prices that prove the bound. If the search has proven that no rows cost
+    less, `proof` says how, and the bound is the cost, rounded down. `converged` is False if the
+    search for prices ended at the time limit; if there was no time for a bound, `limit_needed` is
+    about the number of seconds required.
     """
 
     lower_bound: float

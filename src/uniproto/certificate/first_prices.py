@@ -1,14 +1,13 @@
-"""Prices to start from, of two kinds.
+"""Initial prices, of two kinds.
 
-Of the cells in hand: a prototype collects its unit of mass from its cell, and pays the cell's mean
-cost. Were every target worth that much (a price of so much less), each prototype would break even,
-and so, about, would any other row in the middle of some cell. A target far outside pays for its own
-distance: otherwise a row beside it would look like a bargain.
+From the cells of a selection: a prototype collects its unit of mass from its cell, at the cell's
+mean cost. If prices offset that mean, each prototype breaks even, and so, approximately, does any
+other row in the middle of a cell. A target far outside is priced by its own distance; otherwise a
+row close to it would have a very low value.
 
-Of a small copy of the problem that is solved exactly: where costs differ by orders of magnitude,
-prices must too, and steps uphill from zero take forever to get there. A copy of some eighty places
-has prices of the right size everywhere: every target gets the price of its place, and the steps
-begin near their end.
+From a small copy of the problem that is solved exactly: if costs differ by orders of magnitude, so
+must prices, and ascent from zero would take very long. A copy of some eighty places has prices of
+the right size everywhere; every target gets the price of its place.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def cell_prices(
 
     found = list(parallel_map(worths, range(len(rows))))
     held = np.bincount(plan.indices, plan.data, problem.n)
-    held[held == 0] = 1.0  # nothing is offered there, and no price matters
+    held[held == 0] = 1.0  # no mass, so that the price does not matter
     means = np.repeat([mean for _, mean in found], np.diff(plan.indptr))
 
     def averaged(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -64,12 +63,12 @@ _SEED = 0
 
 
 def coarse_prices(problem: Problem, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:
-    """Prices of the relaxed problem over places, or None where the copy has no solution.
+    """Prices of the relaxed problem over places, or None if the copy has no solution.
 
     `rows` are those that may be chosen.
 
-    A place is a target and the row nearest to it. Drawing the next one in proportion to what the
-    targets cost so far finds the few that are far away as well as the many that are near.
+    A place is a target and the row nearest to it. Places are drawn in proportion to the current
+    costs of the targets (as in k-means++), so that distant ones are found, too.
     """
     capacity = problem.masses.offer / problem.masses.need
     marks, costs = _places(problem, rows, capacity)
@@ -93,7 +92,7 @@ def _places(
     draw = np.random.default_rng(_SEED)
     marks: list[int] = []
     chosen: dict[int, NDArray[np.float64]] = {}  # costs by row
-    nearest = np.ones(problem.n)  # at first every target is as good; then its cost so far counts
+    nearest = np.ones(problem.n)  # uniform at first, then the current costs
     for _ in range(_DRAWS):
         worth = capacity * nearest
         if len(chosen) == _PLACES or not worth.any():
@@ -113,7 +112,7 @@ def _places(
 def _rows_near(
     problem: Problem, rows: NDArray[np.intp], marks: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """How many of the rows are nearest to each place's target."""
+    """The number of rows nearest to each place's target."""
     counts = np.zeros(len(marks))
     for part in row_blocks(len(rows), len(marks)):
         near = problem.costs.block(rows[part], marks).argmin(axis=1)
@@ -127,7 +126,7 @@ def _relaxed(
     available: NDArray[np.float64],
     k: int,
 ) -> NDArray[np.float64] | None:
-    """Prices of the targets' capacities where rows may be chosen by halves and thirds.
+    """Dual prices of the targets' capacities in the linear relaxation.
 
     Masses γ_ab and shares y_a: Σ_b γ_ab = y_a, Σ_a γ_ab ≤ capacity_b, γ_ab ≤ capacity_b y_a,
     Σ_a y_a = k.

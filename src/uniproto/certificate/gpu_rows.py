@@ -1,4 +1,4 @@
-"""Bounds and lists of whole rows on a GPU, with torch: what `row_bounds.py` does on the processor.
+"""Bounds and lists of whole rows on a GPU, with torch, as `row_bounds.py` computes on the CPU.
 
 Costs are those of the GPU's lists, in single precision; sums are made in double precision. A
 threshold is guessed from some of the targets, which leaves a loss of some hundredths of a per
@@ -29,7 +29,7 @@ _ROOM = 1.05  # times the guess: where a corrected threshold may be at most
 
 
 def gpu_rows(problem: Problem) -> GpuRows | None:
-    """The problem's rows on a GPU, where its lists are built there."""
+    """The problem's rows on a GPU, if its lists are built there."""
     return GpuRows(problem, problem.lists) if isinstance(problem.lists, GpuLists) else None
 
 
@@ -48,7 +48,7 @@ class GpuRows:
         self.even = bool((capacity == capacity[0]).all())
         self.every = slice(None, None, _guessed_from(problem.n, self.units))
         self.squares = share_of_squares(problem.costs)
-        if self.squares is not None:  # |y|² beside y: a squared distance is one product
+        if self.squares is not None:  # append |y|² to y, so that a squared distance is one product
             target = self.index.target
             lengths = (target * target).sum(1, keepdim=True)
             self.target = torch.cat([target, torch.ones_like(lengths), lengths], 1)
@@ -117,7 +117,7 @@ class GpuRows:
     def nearest_targets(
         self, targets: NDArray[np.intp], count: int
     ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """The nearest of these targets to every target by their features, and how far they are."""
+        """The nearest of these targets to every target by their features, with distances."""
         torch, everything = self.torch, self.index.target
         some = everything.index_select(0, self._numbers(targets))
         distances, places = [], []
@@ -128,7 +128,7 @@ class GpuRows:
         return np.concatenate(distances), np.concatenate(places)
 
     def _lowered(self, rows: NDArray[np.intp], prices: Any) -> tuple[Any, Any]:
-        """Costs plus prices, the least they may really be, and guessed thresholds.
+        """Costs plus prices, lowered by their rounding error, and guessed thresholds.
 
         Below a threshold t a squared distance is at most t², and off by a share of (2|x| + t)².
         """
@@ -149,7 +149,7 @@ class GpuRows:
         return block.clamp_(min=0).sqrt_().add_(prices), guess
 
     def _guessed(self, some: Any, units: float) -> Any:
-        """Where about so many units of mass lie below, judged by the costs of some targets."""
+        """A threshold with about `units` of mass below it, from the costs of some targets."""
         torch, masses = self.torch, self.capacity[self.every]
         wanted = units * float(masses.sum()) / self.units
         if self.even:
@@ -161,9 +161,9 @@ class GpuRows:
         return torch.gather(ordered, 1, place).squeeze(1).double()
 
     def _judged(self, costs: Any, t: Any, *, last: bool) -> tuple[Any, Any]:
-        """The values t − Σ a (t − w)⁺, and the mass below t; the last time costs are used up.
+        """The values t − Σ a (t − w)⁺, and the mass below t. With `last`, costs are overwritten.
 
-        As Σ a min(w, t) − (Σ a − 1) t: what is below t need not be told from the rest.
+        Computed as Σ a min(w, t) − (Σ a − 1) t, which needs no mask.
         """
         torch = self.torch
         limits = t.to(costs.dtype)[:, None]
@@ -196,27 +196,27 @@ class GpuRows:
 
 
 def _squared(source: Any, squares: Any, target: Any) -> Any:
-    """|x|² − 2xy + |y|², one product where the target has 1 and |y|² beside y."""
+    """|x|² − 2xy + |y|² as one product: the target holds 1 and |y|² next to y."""
     import torch
 
     return product(torch.cat([-2 * source, squares, torch.ones_like(squares)], 1), target.T)
 
 
 def _guessed_from(targets: int, units: float) -> int:
-    """One target in how many tells where one unit of mass, of all these, lies below."""
+    """The stride of the sample of targets from which a threshold is guessed."""
     return max(1, min(targets // _FEWEST_GUESSED, int(targets / units / _FEWEST_BELOW)))
 
 
 # --- lists of the targets that matter to some rows: see `candidate_lists.py` ----------------------
 
 
-_AT_ONCE = 2**28  # entries that are looked at together
-_FREE_SHARE = 3  # one part in so many of the free GPU memory may hold lists
-_BYTES = 2 * 8  # of an entry, while lists are made too
+_AT_ONCE = 2**28  # entries processed at a time
+_FREE_SHARE = 3  # lists take at most a third of the free GPU memory
+_BYTES = 2 * 8  # of an entry, while lists are built
 
 
 class GpuCandidateLists:
-    """Rows with their listed targets side by side, the missing ones infinitely dear."""
+    """Lists of targets as a padded matrix; padding has infinite cost."""
 
     def __init__(
         self,
@@ -237,13 +237,13 @@ class GpuCandidateLists:
         self.thresholds = thresholds.float()
         self.windows = torch.zeros_like(self.thresholds)
         offered = gpu.capacity.float().cpu().numpy()
-        # Without windows no threshold moves: this tells only what is paid at the first ones.
+        # Without windows thresholds stay, and this computes the values at the initial ones.
         self.values(np.arange(len(rows)), prices.astype(np.float32), offered)
 
     def rooms(
         self, prices: NDArray[np.float64], offering: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The rooms of the rows that list a target, summed, and how many they are."""
+        """For each target, the sum of the rooms of the rows that list it, and their number."""
         torch = self.torch
         prices_there = torch.from_numpy(prices).to(self.device)
         rooms = torch.zeros_like(prices_there)
@@ -264,7 +264,7 @@ class GpuCandidateLists:
         prices: NDArray[np.float32],
         capacity: NDArray[np.float32],
     ) -> NDArray[np.float32]:
-        """About the rows' values; their thresholds follow the prices."""
+        """The rows' approximate values; updates their thresholds for the prices."""
         torch, (prices_there, offered) = self.torch, self._there(prices, capacity)
         found = []
         for some in self._pieces(rows):
@@ -294,7 +294,7 @@ class GpuCandidateLists:
         prices: NDArray[np.float32],
         capacity: NDArray[np.float32],
     ) -> NDArray[np.float32]:
-        """How often each target is emptied when these rows are chosen by these shares."""
+        """The demand for each target, relative to its capacity, if rows have these shares."""
         torch, (prices_there, offered) = self.torch, self._there(prices, capacity)
         shares_there = torch.from_numpy(shares).to(self.device)
         taken = torch.zeros_like(prices_there)
@@ -305,7 +305,7 @@ class GpuCandidateLists:
             columns = self.columns[some].long()
             held = self.costs[some] + prices_there[columns] < self.thresholds[some][:, None]
             mass = held.sum(1) * offered[0] if self.even else (held * offered[columns]).sum(1)
-            # Where one target offers more than a unit, no more than one is taken.
+            # No more than a unit is taken, even if one target offers more.
             part = torch.where(mass > 2, part / mass.clamp(min=1), part)
             taken.index_add_(0, columns[held], part[:, None].expand(held.shape)[held])
         return np.asarray(taken.cpu().numpy())
@@ -313,7 +313,7 @@ class GpuCandidateLists:
     def averages(
         self, of_targets: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The mean of something over the targets that each row takes."""
+        """The mean of target values over the targets that each row takes."""
         torch = self.torch
         values = torch.from_numpy(of_targets).to(self.device)
         prices_there = torch.from_numpy(prices).to(self.device)
@@ -337,7 +337,7 @@ class GpuCandidateLists:
 
 
 def most_rows_on_gpu(gpu: GpuRows, entries: int) -> int:
-    """Of how many rows the GPU holds lists of so many entries."""
+    """The number of rows whose lists of `entries` targets fit on the GPU."""
     if gpu.device.type != "cuda":
         return 2**31
     free, _ = gpu.torch.cuda.mem_get_info(gpu.device)

@@ -1,15 +1,15 @@
-"""A bound from below of every row's value at given prices: what makes a certificate a proof.
+"""Lower bounds of every row's value at given prices, which make a certificate a proof.
 
-Each bound comes from a threshold (`thresholds.py`), over costs in their own precision lowered to
-the least they may really be. Three things save work, and none of them guesses:
+Each bound comes from a threshold (`thresholds.py`), over costs in their own precision, lowered by
+their rounding error. Three things save work without loss of rigour:
 
-- Where costs obey the triangle inequality and rows have few features, rows that lie close
-  together share one list of targets: those that one of them, the middle row, could take if it lay
-  as far in their direction as any of them does. Middle rows are judged first, and a group whose
-  middle row is so dear that none of the others can matter is not looked at.
-- From one set of prices to the next no value falls by more than the prices of one unit of mass
-  do, those that fall most.
-- On a GPU, whole rows are summed there.
+- If costs obey the triangle inequality and rows have few features, rows that lie close together
+  share one list of targets: those that the middle row could take if it were closer by the radius of
+  the group. Middle rows are bounded first, and a group is skipped if its middle row is so expensive
+  that none of the others can matter.
+- From one set of prices to the next, no value falls by more than the largest fall of the prices of
+  one unit of mass.
+- On a GPU, whole rows are summed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from uniproto.runtime.progress import Advance, unseen
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _CORRECTIONS = 2  # of thresholds on a GPU, for the lowest rows
-_LOW_ROWS, _LOW_SHARE = 10, 50  # these are as many for each prototype, and one in so many
+_LOW_ROWS, _LOW_SHARE = 10, 50  # their number: 10 per prototype, and one row in 50
 
 
 class RowBounds:
@@ -51,19 +51,19 @@ class RowBounds:
         self.groups = row_groups(problem, rows) if self.gpu is None else None
 
     def sample(self, draw: np.random.Generator, count: int) -> NDArray[np.intp]:
-        """About so many places drawn at random, in whole groups where there are any."""
+        """About `count` random positions, in whole groups if there are any."""
         if self.groups is None:
             return np.sort(draw.permutation(len(self.rows))[:count])
         return self.groups.sample(draw, count)
 
     def share_of(self, places: NDArray[np.intp]) -> float:
-        """What share of the work of a look at every row a look at these places is."""
+        """The work for these positions, as a share of that for every row."""
         if self.groups is None:
             return len(places) / len(self.rows)
         return len(np.unique(self.groups.group_of[places])) / len(self.groups.middles)
 
     def costs_of(self, places: NDArray[np.intp]) -> NDArray[Any]:
-        """The costs of the rows at these places, but for rounding, the quickest way there is."""
+        """The costs of the rows at these positions, up to rounding."""
         if self.groups is None:
             return self.problem.costs.block(self.rows[places])
         return self.groups.costs_of(places)
@@ -76,10 +76,11 @@ class RowBounds:
         deadline: float = np.inf,
         advance: Advance = unseen,
     ) -> bool:
-        """Bound the rows at these places (all of them) at these prices, and the others by these.
+        """Bound the rows at these positions (default: all) at these prices.
 
-        What is known to be above `level` is not looked at again: at −∞, what is known at all, and
-        a group's middle row is enough to know. Returns whether the deadline left time for all.
+        The bounds of other rows are lowered by the largest fall of prices. Rows known to be above
+        `level` are skipped; with −∞, all rows that have a bound, for which the bound of a group's
+        middle row suffices. Returns whether there was time for all.
         """
         self.values -= largest_fall(self.prices, prices, self.capacity)
         np.nextafter(
@@ -96,7 +97,7 @@ class RowBounds:
         else:
             known = self.values, self.thresholds
             work = self.groups.values(left, prices, self.capacity, level, *known)
-        share = 1.0 if self.groups is None else 0.5  # groups tell of every row twice
+        share = 1.0 if self.groups is None else 0.5  # groups yield every row twice
         for some, values, thresholds in work:
             self.values[some] = np.fmax(self.values[some], values)  # a NaN proves nothing
             self.thresholds[some] = thresholds
@@ -123,7 +124,7 @@ class RowBounds:
         yield from parallel_map(compute, pieces_of(len(places), rows_per_block(self.problem)))
 
     def _on_gpu(self, places: NDArray[np.intp]) -> Generator[Bounded]:
-        """All of them by guessed thresholds, then the lowest again by corrected ones."""
+        """All rows by guessed thresholds, then the lowest again by corrected ones."""
         low = max(_LOW_ROWS * self.problem.k, len(places) // _LOW_SHARE)
         if low < len(places):
             yield from self._of_thresholds(places, 0)
@@ -139,7 +140,7 @@ class RowBounds:
 
 
 def bound_by_rows(problem: Problem, prices: NDArray[np.float64]) -> float:
-    """The lower bound these prices prove, from one look at every row; at least 0."""
+    """The lower bound these prices prove, from one pass over every row; at least 0."""
     rows, _ = admissible_rows(problem)
     prices = prices - min(0.0, float(prices.min()))  # which proves the same
     bounds = RowBounds(problem, rows)
@@ -150,7 +151,7 @@ def bound_by_rows(problem: Problem, prices: NDArray[np.float64]) -> float:
 def largest_fall(
     before: NDArray[np.float64], after: NDArray[np.float64], capacity: NDArray[np.float64]
 ) -> float:
-    """The most that one unit of mass can have become cheaper, rounded up."""
+    """The largest fall in the price of one unit of mass, rounded up."""
     falls = before - after
     order = np.argsort(-falls, kind="stable")
     held = np.cumsum(capacity[order])

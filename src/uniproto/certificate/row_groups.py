@@ -6,8 +6,8 @@ bounds all its rows, and of all targets the group needs those that its middle ro
 threshold a little higher. With few features these are few, and they are gathered once for the
 whole group.
 
-A look judges the middle rows of all groups first, which is quick, and then makes the bounds closer,
-the lowest first: whenever time is up, every row has a bound and those that count most are close.
+A pass bounds the middle rows of all groups first, which is quick, and then tightens the bounds, the
+lowest first: whenever time is up, every row has a bound and those that matter most are tight.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DISTANCES = ("euclidean", "l1")
 _MOST_FEATURES = 10
 _FEWEST_ROWS = 4096
 _GROUP = 24  # rows at most
-_WIDE = 4.0  # median radii: groups wider than that are split further
-_MIDDLES = 8  # middle rows that are judged at a time
+_WIDE = 4.0  # median radii; wider groups are split further
+_MIDDLES = 8  # middle rows that are bounded at a time
 _BEYOND = 0.4  # of a group's radius: how far thresholds may rise above that of its middle row
 _FEW = 11  # rows of a group that may gather more targets: thresholds may rise by its radius
 _NEGLIGIBLE = 1e-4  # of the radius of most groups
@@ -49,7 +49,7 @@ class _Group(NamedTuple):
 
 
 def row_groups(problem: Problem, rows: NDArray[np.intp]) -> RowGroups | None:
-    """The rows in groups, or None where groups would not pay."""
+    """The rows in groups, or None if groups would not save work."""
     costs = problem.costs
     if not (
         isinstance(costs, FeatureCosts)
@@ -64,7 +64,7 @@ def row_groups(problem: Problem, rows: NDArray[np.intp]) -> RowGroups | None:
 
 
 class RowGroups:
-    """Rows of few features, halved where they are spread widest until few are together."""
+    """Rows of few features, split recursively along the feature of largest spread."""
 
     def __init__(self, costs: FeatureCosts, rows: NDArray[np.intp]) -> None:
         self.l1 = costs.metric == "l1"
@@ -86,12 +86,12 @@ class RowGroups:
         for number, group in enumerate(groups):
             self.group_of[group.places] = number
         self._take_single_precision()
-        # Squares too small to be told apart from 0 are rounded, too.
+        # Denormal squares are rounded, too.
         kind = np.finfo(self.targets.dtype)
         self.lost += float(np.sqrt(len(self.targets) * float(kind.smallest_subnormal)))
 
     def _take_single_precision(self) -> None:
-        """Half the memory to read is half the time, where rounding is nothing beside a radius."""
+        """Use single precision, which is twice as fast, if rounding is negligible to a radius."""
         lost = self.lost * (float(np.finfo(np.float32).eps) / self.eps)
         most = max(float(np.abs(each).max()) for each in (self.features, self.targets))
         usual = float(np.median(self.radius))
@@ -101,7 +101,7 @@ class RowGroups:
             self.targets = self.targets.astype(np.float32)
 
     def _split(self, places: NDArray[np.intp], size: int, radius: float) -> list[_Group]:
-        """Halves of halves, until they have so few rows or such a radius."""
+        """Halve recursively until groups have at most `size` rows or this radius."""
         groups, waiting = [], [places]
         while waiting:
             places = waiting.pop()
@@ -118,7 +118,7 @@ class RowGroups:
         return groups
 
     def _measured(self, places: NDArray[np.intp]) -> _Group:
-        """Rows with the one nearest to their mean, and how far the others are from it."""
+        """A group: its rows, the one nearest to their mean, and the largest distance from it."""
         own = self.features[places].astype(np.float64)
         middle = int(np.argmin(((own - own.mean(axis=0)) ** 2).sum(axis=1)))
         apart = np.abs(own - own[middle])
@@ -132,12 +132,12 @@ class RowGroups:
         return _Group(places, int(places[middle]), radius, rise, lost)
 
     def sample(self, draw: np.random.Generator, count: int) -> NDArray[np.intp]:
-        """About so many places, in whole groups."""
+        """About `count` positions, in whole groups."""
         some = draw.permutation(len(self.middles))[: -(-count // _GROUP)]
         return np.flatnonzero(np.isin(self.group_of, some))
 
     def costs_of(self, places: NDArray[np.intp]) -> NDArray[Any]:
-        """The costs of the rows at these places, but for rounding."""
+        """The costs of the rows at these positions, up to rounding."""
         block = np.empty((len(places), self.targets.shape[1]), self.targets.dtype)
         for own, costs in zip(self.features[places], block, strict=True):
             _distances(own, self.targets, self.l1, costs)
@@ -152,11 +152,11 @@ class RowGroups:
         known: NDArray[np.float64],
         thresholds: NDArray[np.float64],
     ) -> Generator[Bounded]:
-        """Bounds of the rows at these places, twice: by their middle rows, then closer ones.
+        """Bounds of the rows at these positions, twice: by their middle rows, then tighter ones.
 
-        The second time the lowest come first, and bounds above `level` are not made closer.
-        `known` and `thresholds` are of all rows; the caller must enter what is yielded before it
-        asks for more. Prices are at least 0.
+        The second time the lowest come first, and bounds above `level` are not tightened. `known`
+        and `thresholds` are of all rows; the caller must store what is yielded before the next
+        iteration. Prices are at least 0.
         """
         total = float(capacity.sum())
         prices = _rounded_down(prices, self.targets.dtype)
@@ -202,7 +202,7 @@ class RowGroups:
     def _parts(
         self, places: NDArray[np.intp], count: int
     ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """So many groups at a time, and those of these places that are in them."""
+        """Chunks of groups, with the given positions that are in them."""
         places = places[np.argsort(self.group_of[places], kind="stable")]
         groups, starts = np.unique(self.group_of[places], return_index=True)
         ends = np.append(starts, len(places))
@@ -213,7 +213,7 @@ class RowGroups:
 
 
 def _rounded_down(values: NDArray[np.float64], kind: Any) -> NDArray[Any]:
-    """Values in this precision, none above what it was."""
+    """Values in this precision, rounded down."""
     rounded = values.astype(kind)
     above = rounded > values
     rounded[above] = np.nextafter(rounded[above], rounded.dtype.type(-np.inf))
@@ -232,7 +232,7 @@ def _values_of_middles(
     values: NDArray[np.float64],
     thresholds: NDArray[np.float64],
 ) -> None:
-    """Values of rows over all targets; `thresholds` are where to begin, and then those found."""
+    """Values of rows over all targets; updates the initial `thresholds`."""
     distances = np.empty(targets.shape[1], targets.dtype)
     for i in range(len(middles)):
         _distances(middles[i], targets, l1, distances)
@@ -274,7 +274,7 @@ def _values_of_group(
     near_prices, near_capacity = prices[places[:count]], capacity[places[:count]]
     distances, near_total = np.empty(count, targets.dtype), near_capacity.sum()
     for i in range(len(own)):
-        if count == 0:  # nobody takes anything below the threshold
+        if count == 0:  # no targets below the threshold
             values[i], thresholds[i] = highest, highest
             continue
         _distances(own[i], near, l1, distances)

@@ -5,9 +5,9 @@ rows are chosen by shares instead, all of those with nearly the smallest values,
 
     share_i = min(1, exp((μ − B_i) / τ_i)),   Σ share_i = k,
 
-and τ falls from step to step. Every price then moves by its own step (Adam): up where its target
-is taken more than once, down where less. What comes out is a set of prices, proven by nothing;
-`row_bounds.py` says what it proves.
+and τ falls from step to step. Every price has its own step size (Adam) and rises if the demand for
+its target exceeds the capacity, otherwise falls. The prices are heuristic; `row_bounds.py` computes
+what they prove.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from uniproto.certificate.gpu_rows import GpuCandidateLists
 from uniproto.runtime.compiling import njit, working_time
 from uniproto.runtime.progress import Advance
 
-_EVERY = 10  # steps from one look at all candidates to the next
-_ACTIVE = 12.0  # temperatures above the last row summed: candidates further up are left alone
-_FEWEST_LISTS = 3  # that tell where a price should go
+_EVERY = 10  # steps between evaluations of all candidates
+_ACTIVE = 12.0  # temperatures above the last row summed; candidates further above are skipped
+_FEWEST_LISTS = 3  # that must hold a target for its price to move
 _MOMENTUM, _SPREAD = 0.9, 0.98
 _LEAST_SHARE = 1e-3
-_STEADY = 0.1  # added to the root of the mean square, so that settled prices stay
+_STEADY = 0.1  # added to the root of the mean square, so that converged prices stay
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How many steps, how far the first goes, how soft the first choice is, and what is left.
+    """The number of steps, the first step size and temperature, and their final factor.
 
-    Steps and temperatures are shares of what costs what: of a target's price scale, of a row's.
-    Towards the last step both fall to the share `cooled` of what they were.
+    Step sizes are relative to the scale of a target's price, temperatures to that of a row's cost.
+    Both fall to the share `cooled` towards the last step.
     """
 
     steps: int
@@ -46,7 +46,7 @@ class Pace:
 
 
 class Motion:
-    """How prices have moved so far: the means of their slopes, and of the squares."""
+    """Adam's moments of the prices: running means of their slopes and of the squares."""
 
     def __init__(self, targets: int) -> None:
         self.mean, self.square = np.zeros(targets, np.float32), np.zeros(targets, np.float32)
@@ -78,10 +78,9 @@ def ascend(
     deadline: float,
     advance: Advance,
 ) -> Climbed:
-    """Raise the bound as far as the candidates tell.
+    """Raise the bound over the candidates.
 
-    `scales` are those of the candidates and of the targets; `motion` goes on from one call to the
-    next.
+    `scales` are those of the candidates and of the targets; `motion` is kept between calls.
     """
     centre = float(np.average(prices, weights=capacity))
     small = (prices - centre).astype(np.float32)
@@ -102,7 +101,7 @@ def ascend(
         look = step % _EVERY == 0 or step == pace.steps - 1
         rows = everything if look else active
         values[rows] = lists.values(rows, small, offered)
-        if look:  # once more: thresholds of rows left alone have to catch up
+        if look:  # again, to update the thresholds of skipped rows
             values = np.maximum(values, lists.values(rows, small, offered))
             total = sum_of_smallest(values, quotas) - float(capacity @ small)
             if total > best:
@@ -135,8 +134,8 @@ def ascend(
 def _reach(rooms: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float32]:
     """How far each price may move before rows that do not list its target would take it.
 
-    Half the mean room of the rows that do: the other half is for their thresholds. Where few do,
-    the price stays: nobody knows what it should be.
+    Half the mean room of the rows that list it; the other half is for their thresholds. If few do,
+    the price stays.
     """
     reach = np.where(counts >= _FEWEST_LISTS, rooms / np.maximum(2 * counts, 1), 0.0)
     return reach.astype(np.float32)
@@ -145,15 +144,18 @@ def _reach(rooms: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.
 def chosen_shares(
     values: NDArray[np.float64], quotas: list[Quota], tau: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Shares in [0, 1] that add up to each quota, those of small values large."""
+    """Shares in [0, 1] that sum to each quota, larger for smaller values.
+
+    What two quotas give a row is added, up to 1.
+    """
     shares = np.zeros(len(values))
     for quota in quotas:
         shares[quota.given] = 1.0
         if quota.count == len(quota.free):
             shares[quota.free] = 1.0
         elif quota.count:
-            shares[quota.free] = _shares(values[quota.free], quota.count, tau[quota.free])
-    return shares
+            shares[quota.free] += _shares(values[quota.free], quota.count, tau[quota.free])
+    return np.minimum(shares, 1.0)
 
 
 def _shares(
@@ -176,18 +178,16 @@ def _shares(
 
 
 def sum_of_smallest(values: NDArray[np.float64], quotas: list[Quota]) -> float:
-    """The given rows' values and the smallest of the others, as many as each quota has."""
-    total = 0.0
+    """The sum of the included rows' values and of the smallest others, by quota."""
+    total, summed = 0.0, np.empty(0, np.intp)
     for quota in quotas:
-        total += float(values[quota.given].sum())
-        if quota.count:
-            smallest = np.partition(values[quota.free], quota.count - 1)[: quota.count]
-            total += float(smallest.sum())
+        summed = np.append(summed, smallest := quota.smallest(values, summed))
+        total += float(values[quota.given].sum() + values[smallest].sum())
     return total
 
 
 def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> list[float]:
-    """The highest of the smallest values that are summed, of every quota."""
+    """The largest of the summed values, for each quota."""
     return [
         float(np.partition(values[quota.free], quota.count - 1)[quota.count - 1])
         if quota.count
@@ -199,7 +199,7 @@ def _highest(values: NDArray[np.float64], quotas: list[Quota]) -> list[float]:
 def _near_smallest(
     values: NDArray[np.float64], quotas: list[Quota], tau: NDArray[np.float64]
 ) -> NDArray[np.intp]:
-    """Candidates that may get a share before every one is looked at again."""
+    """Candidates that may get a share before all are evaluated again."""
     parts = []
     for quota in quotas:
         parts.append(quota.given)
@@ -224,7 +224,7 @@ def _move(
     stride: float,
     step: int,
 ) -> None:
-    """One step of every price along the mean of its slopes, over the root of their mean square."""
+    """One Adam step of every price."""
     of_mean = np.float32(stride / (1 - _MOMENTUM**step))
     of_square = np.float32(1 / (1 - _SPREAD**step))
     steady, newest = np.float32(_STEADY), np.float32(1 - _MOMENTUM)

@@ -5,8 +5,8 @@ a_j = k ν_j units, costs on average
 
     B_i = max over t of  t − Σ_j a_j (t − w_j)⁺.
 
-Every t proves a bound from below, and near the best t the loss is of second order: so a t guessed
-from few of the targets and corrected once or twice is as good as a sort.
+Every t proves a lower bound, and near the best t the loss is of second order: so a t guessed from a
+few targets and corrected once or twice is as good as sorting.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores
 
-# Thresholds of lists follow moving prices by the mass around them. A density guessed from what is
-# paid would not do: good prices crowd the targets just there, and guesses overshoot ever further.
-WINDOW = 0.15  # of what a row pays: how far from its threshold mass is counted
-FARTHEST = 2.0  # windows that it moves when the unit is not full within one
+# Thresholds of lists follow moving prices by the density of mass around them. A density guessed
+# from the cost would not do: good prices concentrate targets there, and the steps would diverge.
+WINDOW = 0.15  # of a row's cost: the distance from its threshold within which mass is counted
+FARTHEST = 2.0  # windows that a threshold moves if the unit is not full within one
 _CHUNK = 512  # terms that are summed in the prices' own precision
-_SAMPLED = 2048  # targets of a row from which its first threshold is guessed
+_SAMPLED = 2048  # targets from which the first threshold of a row is guessed
 _CORRECTIONS = 5
-_NEGLIGIBLE = 1e-5  # a loss of this share of what is paid below the threshold ends the search
+_NEGLIGIBLE = 1e-5  # relative loss at which the search ends
 _DENSITY = 0.8  # of mass near the threshold, in units of mass² / paid: 1/2 to 1 for most rows
-_FEW, _MANY = 0.7, 1.4  # units below a threshold that is too far off to begin with
+_FEW, _MANY = 0.7, 1.4  # units of mass below an initial threshold that is too far off
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -48,11 +48,10 @@ def threshold_values(
     thresholds: NDArray[np.float64],
     enough: float = np.inf,
 ) -> None:
-    """Bounds from below of the values of rows of costs, and the thresholds that prove them.
+    """Lower bounds of the values of rows of costs, and the thresholds that prove them.
 
-    `thresholds` says for every row where to begin, or NaN. None ends above `highest`, so targets
-    that cost more than that at their prices may be left out. A bound above `enough` is not made
-    closer.
+    `thresholds` are the initial ones, or NaN. None ends above `highest`, so that targets whose cost
+    plus price is higher may be left out. A bound above `enough` is not tightened.
     """
     even = len(capacity) > 0 and capacity.min() == capacity.max()
     total = capacity.sum()
@@ -69,7 +68,7 @@ def guessed_threshold(
     capacity: NDArray[np.float64],
     share: float,
 ) -> float:
-    """About where this share of all mass lies below, judged by some of the targets."""
+    """A threshold with about this share of all mass below it, from a sample of targets."""
     n = len(row)
     step = max(1, n // _SAMPLED)
     size = (n + step - 1) // step
@@ -94,10 +93,10 @@ def best_threshold(
     highest: float,
     enough: float,
 ) -> tuple[float, float]:
-    """The best bound found, and its t: Newton's method for the t that has one unit of mass below.
+    """The best bound found, and its t: Newton's method for the t with one unit of mass below it.
 
-    `t` is where to begin, or NaN; one far off is replaced by a guess. `total` is all capacity.
-    Short sums are made in the precision of the prices.
+    `t` is the initial value, or NaN; one far off is replaced by a guess. `total` is all capacity.
+    Short sums are in the precision of the prices.
     """
     is_guess = np.isnan(t) or total < 1.5  # one prototype: its unit is everything, the dearest too
     if is_guess:
@@ -125,7 +124,7 @@ def best_threshold(
         density = _DENSITY * mass * mass / paid
         if low > -np.inf and high < np.inf and high > low:
             density = (high_mass - low_mass) / (high - low)
-        if not density > 0.0:  # masses too small for a step to be told; any t is valid
+        if not density > 0.0:  # masses too small for a step; any t is valid
             break
         following = t + (1.0 - mass) / density
         if not low < following < high:
@@ -134,7 +133,7 @@ def best_threshold(
         if abs((1.0 - mass) * (following - t)) <= _NEGLIGIBLE * paid or following == t:
             break
         t = following
-    else:  # ties or uneven masses: no step was a good one, and the last is still to be judged
+    else:  # ties or uneven masses: no step converged, and the last is still to be evaluated
         if not is_guess:
             t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
         t, _, _, value = _judged(row, prices, capacity, even, t)
@@ -151,7 +150,7 @@ def _judged(
     even: bool,
     t: float,
 ) -> tuple[float, float, float, float]:
-    """The threshold as the prices' precision has it, what it pays, the mass below, its bound."""
+    """The threshold in the prices' precision, its cost, the mass below it, and its bound."""
     t = float(prices.dtype.type(t))
     paid, mass = _paid_below(row, prices, capacity, even, t)
     # Rounding: of every w and every difference by its own size, and of their sums.
@@ -168,7 +167,7 @@ def _paid_below(
     even: bool,
     t: float,
 ) -> tuple[float, float]:
-    """What a threshold t pays, Σ a (t − w)⁺, and the mass below it, in short sums."""
+    """Σ a (t − w)⁺ for a threshold t, and the mass below it, in short sums."""
     limit, zero, one = prices.dtype.type(t), prices.dtype.type(0), prices.dtype.type(1)
     paid, mass = 0.0, 0.0
     for start in range(0, len(row), _CHUNK):
@@ -190,7 +189,7 @@ def _paid_below(
     return paid, mass
 
 
-# --- blocks of costs in their own precision, lowered to the least that they may really be ---------
+# --- blocks of costs in their own precision, lowered by their rounding error ----------------------
 
 
 _BLOCK_BYTES = 16 * 2**20
@@ -198,9 +197,9 @@ _COPIES = 8  # of a block at most, while it is computed
 
 
 def rows_per_block(problem: Problem) -> int:
-    """How many whole rows of costs a core computes at a time.
+    """The number of whole rows of costs that a core computes at a time.
 
-    More than a cache holds only where the targets are read from disk for every block.
+    They exceed the cache only if targets are read from disk for every block.
     """
     costs, allowed = problem.costs, problem.memory // (_COPIES * available_cores())
     on_disk = isinstance(costs, FeatureCosts) and isinstance(costs.target, RowsOnDisk)
@@ -209,11 +208,11 @@ def rows_per_block(problem: Problem) -> int:
 
 
 def lower_to_least(costs: Costs, block: NDArray[Any], lengths: NDArray[np.float64] | None) -> None:
-    """Lower a block of costs in their own precision to the least that they may really be.
+    """Lower a block of costs, in their own precision, by their rounding error.
 
-    `lengths` are those of its source rows, where costs are Euclidean (`own_lengths`). A squared
-    distance is then off by a share of (|x| + |y|)² only, and |y| ≤ |x| + C: little for rows near
-    the middle, however far out others lie.
+    `lengths` are those of its source rows if costs are Euclidean (`own_lengths`). The error of a
+    squared distance is then a share of (|x| + |y|)², with |y| ≤ |x| + C: small for rows near the
+    centre, however far away others are.
     """
     if costs.rounding == 0:
         return
@@ -225,7 +224,7 @@ def lower_to_least(costs: Costs, block: NDArray[Any], lengths: NDArray[np.float6
 
 
 def share_of_squares(costs: Costs) -> float | None:
-    """How far squared distances may be off, as a share of (|x| + |y|)²; None for other costs."""
+    """The error of squared distances as a share of (|x| + |y|)²; None for other costs."""
     if costs.metric != "euclidean" or not isinstance(costs, FeatureCosts) or costs.rounding == 0:
         return None
     return 1.1 * (costs.rounding / costs.ceiling) ** 2

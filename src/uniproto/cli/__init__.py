@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,20 +16,24 @@ from typing import Any
 from uniproto.cli import (
     certify,
     compare,
+    cost,
     curate,
     demo,
+    drift,
     embed,
     evaluate,
     experiment,
     finetune,
+    nearest,
     path,
     pretrain,
     report,
     select,
+    update,
     verify,
 )
-from uniproto.cli.parser import Parser, flag_of
-from uniproto.errors import DataWarning, MissingExtraError, UniprotoError, printable
+from uniproto.cli.parser import Parser
+from uniproto.errors import DataWarning, MissingExtraError, UniprotoError, called, printable
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import Noted, noting
 from uniproto.runtime import progress
@@ -43,9 +47,13 @@ _COMMANDS = (
     curate,
     compare,
     path,
+    cost,
     certify,
     verify,
+    drift,
+    update,
     report,
+    nearest,
     experiment,
     finetune,
     evaluate,
@@ -69,17 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status. Errors are one message, without a traceback."""
     try:
         _open_streams()
-        options = build_parser().parse_args(arguments)
+        parser = build_parser()
+        options = parser.parse_args(arguments)
+        typed = sys.argv[1:] if arguments is None else arguments
+        if "typed" in options:  # a page of it names the command
+            options.typed = shlex.join(["uniproto", *map(str, typed)])
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
-    noted = Noted()
+    noted, flags = Noted(), _flags(parser, options.run)
     try:
         progress.silent = "quiet" in options and options.quiet
-        with sigterm_interrupts(), noting(noted), _doubts(options):
+        with sigterm_interrupts(), noting(noted), called(flags), _doubts(options):
             status: int | None = options.run(options)
         sys.stdout.flush()
     except UniprotoError as error:
-        return _failed(_in_words_of(options, str(error)))
+        return _failed(error)
     except ModuleNotFoundError as error:
         extra = {pretrain.run: "jax", evaluate.run: "judge"}.get(options.run, "train")
         return _failed(MissingExtraError(f"This command ({error})", extra))
@@ -107,7 +119,7 @@ def _failed(message: object) -> int:
 
 @contextmanager
 def _doubts(options: argparse.Namespace) -> Iterator[None]:
-    """Warnings about the data are one line each, and those who look at a result know them."""
+    """Show warnings about the data as one line each; not again where a result is looked at."""
     known = options.run in (certify.run, verify.run, report.run) or progress.silent
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
@@ -129,41 +141,28 @@ def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:
 
 
 # How the command line names what Python calls otherwise.
-_OPTIONS = {
-    "min_distance": "--distinct",
-    "include": "--initial",
-    "target_weights": "--weights",
-    "neighbours": "--lists",
+_OTHERWISE = {
     "limits": "--at-most",
-    "columns": "--features",
-    "k": "-k",
+    "features": "--columns",
     "source": "POOL",
 }
-_SAME = (
-    "at_most at_least budgets certify device exclude gains groups iterations labels memory method "
-    "metric minority per_part plan reg sample scale search seconds seed target target_sample"
-)
-_OPTIONS |= {name: flag_of(name) for name in _SAME.split()}
-_NAMED = re.compile(
-    rf"'({'|'.join(_OPTIONS)})'(?= (?:must|needs|is|are|for|from|can|asks|out|or)\b|[:.])"
-)
 
 
-def _in_words_of(options: argparse.Namespace, text: str) -> str:
-    """An error about an argument in the words of a command that makes a `Problem`.
-
-    >>> options = argparse.Namespace(run=select.run, k=3)
-    >>> _in_words_of(options, "'min_distance' must leave at least k=3 examples. Got only 2.")
-    '--distinct must leave at least k=3 examples. Got only 2.'
-    """
-    if options.run not in (select.run, compare.run, path.run, curate.run, demo.run):
-        return text
-    known = _OPTIONS if "k" in options else {**_OPTIONS, "k": "k"}
-    return _NAMED.sub(lambda found: known[found[1]], text)
+def _flags(parser: argparse.ArgumentParser, run: Any) -> dict[str, str]:
+    """How the options of a command are written, by their names."""
+    (commands,) = (each.choices for each in parser._actions if isinstance(each.choices, dict))
+    (command,) = (each for each in commands.values() if each.get_default("run") is run)
+    found: dict[str, str] = {}
+    for each in command._actions:
+        words = each.option_strings or [str(each.metavar)]
+        found.setdefault(
+            each.dest, [word for word in words if "--no-" not in word or len(words) == 1][-1]
+        )
+    return {name: flag for name, flag in _OTHERWISE.items() if flag in found.values()} | found
 
 
 def _left_behind(options: argparse.Namespace, noted: Noted) -> str:
-    """What an interrupted command leaves, so that nobody wonders whether to begin anew."""
+    """What an interrupted command left behind."""
     if noted.completed:
         return f"the result is complete in {', '.join(map(printable, noted.completed))}"
     if options.run is verify.run:

@@ -28,12 +28,12 @@ def add_parser(commands: Any) -> None:
         help="prove how close a saved selection is to the best possible",
         description=textwrap.dedent("""\
             Compute a lower bound: a cost that no choice of as many rows can be below, whatever the
-            method, under the same conditions (--initial, --exclude, --groups). It is written to
+            method, under the same conditions (--include, --exclude, --groups). It is written to
             OUT. The input files must be unchanged; --input says where one has moved to."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 -o out
-              uniproto certify out --time-limit 60
+              uniproto certify out --seconds 60
                   cost 0.2111; no choice of 100 rows can be below 0.2051 (gap 2.93%)
               uniproto verify out
 
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
               manifest.json       "certificate": lower_bound, gap (cost / lower_bound - 1; null
                                   where the bound is 0), absolute_gap (cost - lower_bound),
                                   converged and more; limit_needed, the seconds it would need,
-                                  where the time limit was too short for a bound
+                                  where the time was too short for a bound
 
             If the search stopped early, run the command again: it continues from there.
             'uniproto select --seconds' lowers the cost; this raises the bound.
@@ -50,10 +50,10 @@ def add_parser(commands: Any) -> None:
     )
     add_result(parser)
     parser.add_argument(
-        "--time-limit",
+        "--seconds",
         type=seconds,
         metavar="SECONDS",
-        help="stop after so many seconds (default: when the bound no longer rises)",
+        help="time limit (default: until the bound no longer rises)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(run=run)
@@ -61,7 +61,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.certificate.ascent import certify
-    from uniproto.methods.thorough.search import proof_of
+    from uniproto.methods.search.prove import prove
+    from uniproto.runtime.budget import Budget
     from uniproto.selection.storage import save_certificate
 
     folder = Path(options.folder)
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     selection, problem = result.selection, result.problem
     require_writable(folder)
     # That a record says so proves nothing.
-    proof = None if selection.details.proof is None else proof_of(problem, selection.indices)
+    proof = None if selection.details.proof is None else prove(problem, selection.indices, Budget())
     certificate = certify(
         problem,
         selection.cost,
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         rows=selection.indices,
         plan=selection.plan,
         proven=None if proof is None else (proof.why, proof.least),
-        time_limit=options.time_limit,
+        time_limit=options.seconds,
         progress=Progress(False if options.quiet else None),
     )
     earlier = selection.certificate
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))
         if certificate.limit_needed is not None:
-            print(f"A bound needs more time: give --time-limit {certificate.limit_needed:.0f}.")
+            print(f"A bound needs more time: give --seconds {certificate.limit_needed:.0f}.")
         elif not certificate.converged:
             print("The search stopped early: run the command again to go on from there.")
 

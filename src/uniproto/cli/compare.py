@@ -12,14 +12,14 @@ from typing import Any
 from uniproto.cli.inputs import input_paths
 from uniproto.cli.parser import add_output, add_pool, add_settings, names
 from uniproto.cli.parser import seeds as as_seeds
-from uniproto.cli.spec import ProblemSpec, SelectSpec
+from uniproto.cli.spec import RowsSpec, SelectSpec
 from uniproto.errors import printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of, setting, setting_of
 
 
 @dataclass(frozen=True)
-class CompareOptions(ProblemSpec):
+class CompareOptions(RowsSpec):
     """The options of `uniproto compare`."""
 
     methods: list[str] | None = setting(
@@ -30,7 +30,7 @@ class CompareOptions(ProblemSpec):
         parse=names,
     )
     labels: str | None = setting_of(
-        ProblemSpec,
+        RowsSpec,
         "labels",
         help="column of classes, to measure classification by",
         common=True,
@@ -66,7 +66,7 @@ def add_parser(commands: Any) -> None:
               uniproto compare pool.parquet -k 100 --target wanted.parquet --labels class -o out
               uniproto compare pool.csv -k 50 --methods uniproto,kmedoids,random --seeds 10 -o out
               uniproto compare pool.csv -k 50 --labels class --minority rare,odd
-              uniproto compare people.csv -k 50 --features age,income --metric l1
+              uniproto compare people.csv -k 50 --columns age,income --metric l1
 
             how to read the table:
               cost          lower is better; * marks the lowest
@@ -88,7 +88,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("-k", type=int, required=True, help="how many rows to choose")
     add_output(parser)
     add_settings(parser, CompareOptions)
-    parser.set_defaults(run=run)
+    parser.set_defaults(typed="", run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
             progress=False if own.quiet else None,
         )
     if spec.output:
-        comparison.save(spec.output)
+        comparison.save(spec.output, command=options.typed)
     if not own.quiet:
         comparison.table()
         if spec.output:

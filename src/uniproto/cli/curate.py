@@ -7,6 +7,7 @@ import json
 import shlex
 import textwrap
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
-from uniproto.errors import InputFileError, printable
+from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
@@ -26,6 +27,7 @@ from uniproto.select import run_method
 if TYPE_CHECKING:
     from uniproto.features.files import Items
     from uniproto.methods import Method
+    from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem, ProblemOptions
     from uniproto.selection.selection import Selection
 
@@ -45,7 +47,7 @@ def add_parser(commands: Any) -> None:
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm -o out
               uniproto curate pool.parquet --target wanted.csv -k 2000 --text prompt,answer -o out
               uniproto curate pool.jsonl --target wanted.jsonl -k 2000 --model ./my-llm \\
-                  --at-most 'source:*=500' --decontaminate benchmark.jsonl -o out
+                  --at-most 'source:*=500' --benchmarks benchmark.jsonl -o out
 
             POOL and TARGET: .jsonl(.zst), .parquet, .csv, a data set that 'datasets' has saved,
             or owner/name:split of the Hugging Face hub. Vectors are cached: the same command
@@ -76,18 +78,18 @@ def run(options: argparse.Namespace) -> None:
     method, output = spec.chosen_method(), Path(asked.output)
     refuse_inputs_inside(output, input_paths(spec))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    columns, benchmarks = _require_answerable(asked, spec, method)
+    columns, found = _word_rules(asked, spec, method)
     of_gradients = asked.gradients or asked.layer or asked.adapter
     unsaid = not of_gradients and asked.width == CurateSpec.width
     if unsaid and spec.gradients and is_plain_text(columns):
         spec = replace(spec, gradients=None, hidden=True)
     inputs = spec.read()
     pool, target = inputs.pool.items, inputs.aim.items
-    others = dict(zip(asked.decontaminate or (), benchmarks, strict=True))
     if not asked.keep_duplicates:
         inputs = _without_copies(inputs)
-        others = {asked.target: target, asked.pool: pool, **others}
-    inputs = _without_repeated(inputs, pool, others)
+    for path, those in found.items():
+        if len(near := those.only(inputs.pool.rows)):
+            inputs = inputs.excluding(path, near)
     problem = inputs.problem.with_k(asked.k)
     selection = run_method(problem, method, progress=False if spec.quiet else None)
     record = record_of(inputs, output)
@@ -122,26 +124,30 @@ def _with_local_files(asked: CurateSpec) -> CurateSpec:
     from uniproto.features.cache import cache_folder
 
     kept = cache_folder() / "datasets" if asked.cache is None else Path(asked.cache)
-    tested, near, adapter = asked.decontaminate, asked.exclude_near, asked.adapter
+    tested, near, adapter = asked.benchmarks, asked.exclude_near, asked.adapter
     return replace(
         asked,
         pool=local_data(asked.pool, kept),
         target=local_data(asked.target, kept),
-        decontaminate=tested and [local_data(path, kept) for path in tested],
+        benchmarks=tested and [local_data(path, kept) for path in tested],
         exclude_near=near and [local_data(near[0], kept), near[1]],
         adapter=adapter and str(Path(adapter).expanduser().resolve()),
     )
 
 
-def _require_answerable(
+def _word_rules(
     asked: CurateSpec, spec: SelectSpec, method: Method
-) -> tuple[tuple[str, ...], list[Items]]:
-    """The pool's columns, and the benchmarks; refuses what has no answer before a model looks."""
+) -> tuple[tuple[str, ...], dict[str, NearRows]]:
+    """The pool's columns, and rows that repeat others, by file; no model looks at any row.
+
+    Refuses what has no answer.
+    """
     import numpy as np
 
     from uniproto.data.tables import InputData, require_column
     from uniproto.features.files import some_rows
-    from uniproto.lm.curation.curate import require_choosable, usable
+    from uniproto.lm.curation.curate import require_choosable, usable, word_rules
+    from uniproto.lm.curation.meaning import sentence_vectors
     from uniproto.problem.near import require_distance
 
     def read(path: str, like: tuple[str, ...] = ()) -> Items:
@@ -168,9 +174,22 @@ def _require_answerable(
         limits = limits_of(spec, InputData(pool.path, pool.sha256, None, rows))
         return {**problem_options(spec), "limits": limits}  # type: ignore[typeddict-item]
 
-    copies = None if spec.distinct is False else "--keep-duplicates"
+    copies = None if spec.min_distance is None else "--keep-duplicates"
     require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
-    return pool.columns, [read(path, pool.columns) for path in asked.decontaminate or ()]
+    others = {path: read(path, pool.columns) for path in asked.benchmarks or ()}
+    if not asked.keep_duplicates:
+        others = {asked.target: target, asked.pool: pool, **others}
+    remedy = copies or f"without --benchmarks {' '.join(others)}"
+    meaning = {}
+    if asked.decontaminate != "words":
+        if not asked.benchmarks:
+            raise InvalidInputError(
+                f"{asked.decontaminate} needs benchmarks. Name their files.",
+                parameter="decontaminate",
+            )
+        options = {name: spec.embedding()[name] for name in ("device", "cache", "progress")}
+        meaning = dict.fromkeys(asked.benchmarks or (), partial(sentence_vectors, **options))
+    return pool.columns, word_rules(asked.k, pool, others, remedy, meaning)
 
 
 def _without_copies(inputs: Inputs) -> Inputs:
@@ -182,19 +201,6 @@ def _without_copies(inputs: Inputs) -> Inputs:
     near = near_targets(problem.costs, problem.twin_distance)
     near = replace(near, nearest=inputs.aim.rows[near.nearest])
     return inputs.excluding(str(inputs.spec.target), near)
-
-
-def _without_repeated(inputs: Inputs, pool: Items, others: dict[str, Items]) -> Inputs:
-    """The inputs without rows that repeat, in words, those of other files."""
-    from uniproto.lm.curation.curate import repeats
-
-    if pool.kind == "images":
-        return inputs
-    found_in = repeats(pool, others.values(), inputs.pool.rows)
-    for path, found in zip(others, found_in, strict=True):
-        if len(found):
-            inputs = inputs.excluding(path, found)
-    return inputs
 
 
 def chosen_lines(
@@ -228,7 +234,7 @@ def _print_summary(asked: CurateSpec, inputs: Inputs, selection: Selection, outp
     for path, near in inputs.near:
         if not len(near):
             continue
-        how = "that repeat" if near.why else "near"
+        how = "that repeat" if near.rules else "near"
         print(
             f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
         )

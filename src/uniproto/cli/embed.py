@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
         "embed",
         help="turn texts or pictures into vectors",
         description="Turn the texts or pictures of DATA into vectors, with a model that runs on "
-        "this machine, and write them beside the rows they belong to.",
+        "this machine, and write them next to the rows they belong to.",
         epilog=textwrap.dedent("""\
             examples:
               uniproto embed reviews.csv --text review -o vectors.parquet
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
     spec = SelectSpec.of({**vars(options), "pool": options.data})
     output = Path(str(spec.output))
     if output.suffix.lower() != ".parquet":
-        raise InvalidInputError(f"--out must end in .parquet, not {spec.output!r}.")
+        raise InvalidInputError(f"must end in .parquet, not {spec.output!r}.", parameter="output")
     _require_usable(output, spec.pool)
     spec.check()
     data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
@@ -195,7 +195,7 @@ def _sidecar(output: Path) -> Path:
 
 
 def _require_usable(output: Path, data: str) -> None:
-    """Refuse, before the work, an output that cannot be written or would cost somebody a file."""
+    """Refuse early an output that cannot be written, or is a file of another program."""
     refuse_inputs_inside(output, [data])
     for path in (output, _sidecar(output)):
         if os.path.lexists(path) and not _is_ours(output):

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def find_scripts() -> dict[str, Path]:
-    """Every experiment by name: beside the package, or in the source tree it was installed from.
+    """Every experiment by name: next to the package, or in the source tree it was installed from.
 
     >>> "weights" in find_scripts()
     True

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
         values.pop("metric", None)  # the preset's is that of UniPROT
     for name in ("model", "data", "out"):
         if name not in values:
-            raise InvalidInputError(f"--{name} must be given.")
+            raise InvalidInputError("must be given.", parameter=name)
     settings = FinetuneSettings(**values)
     from uniproto.lm.batches.trainer import leave_together
     from uniproto.lm.finetune import finetune
@@ -115,7 +115,7 @@ def _values(given: Mapping[str, Any], path: str) -> dict[str, Any]:
         except argparse.ArgumentTypeError as error:
             raise InputFileError(f"{path}: {flag_of(name)}: {error}. Correct that line.") from None
         except InvalidInputError as error:
-            raise InputFileError(f"{path}: {error} Correct that line.") from error
+            raise InputFileError.of(path, error, "Correct that line.") from error
     return found
 
 

@@ -89,10 +89,15 @@ class Inputs:
         """A saved selection by the rows of the problem; one that was skipped becomes -1."""
         pool, target = self.pool, self.aim
         skips = _skips_rows(pool) or _skips_rows(target)
-        if not skips or saved.shape != (pool.count, target.count):
+        if not skips or saved.details.shape != (pool.count, target.count):
             return saved
         shape = (len(pool.rows), len(target.rows))
         return saved.renumbered(_places(pool), _places(target), shape)
+
+    def places(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Rows of the pool's file as rows of the problem, without those that were skipped."""
+        places = _places(self.pool)[rows]
+        return places[places >= 0]
 
     def asked(self) -> dict[str, Any]:
         """What a manifest says was asked."""
@@ -111,10 +116,10 @@ def read_inputs(spec: SelectSpec) -> Inputs:
     if spec.target_sample is not None:
         target, columns = _sampled(spec, pool, target, columns)
     aim = target or pool
-    groups = pool.column(spec.groups, "--groups") if spec.groups else None
-    excluded = {*row_numbers(spec.exclude, "--exclude"), *(spec.near_rows or ())}
+    groups = pool.column(spec.groups, "groups") if spec.groups else None
+    excluded = {*row_numbers(spec.exclude, "exclude"), *(spec.near_rows or ())}
     if spec.labels:
-        aim.column(spec.labels, "--labels")
+        aim.column(spec.labels, "labels")
     problem = Problem(
         pool.features,
         target.features if target else None,
@@ -123,9 +128,9 @@ def read_inputs(spec: SelectSpec) -> Inputs:
         if groups is None
         else Groups(groups, _target_groups(spec, target), read_budgets(spec.budgets, groups)),
         limits=limits_of(spec, pool),
-        include=_rows_with_vectors(row_numbers(spec.initial, "--initial"), pool, "--initial"),
-        exclude=_rows_with_vectors(sorted(excluded), pool, "--exclude"),
-        columns=columns,
+        include=_rows_with_vectors(row_numbers(spec.include, "include"), pool, "include"),
+        exclude=_rows_with_vectors(sorted(excluded), pool, "exclude"),
+        features=columns,
         **problem_options(spec),
     )
     problem = problem.changed(given=_shown(spec, pool, aim, problem))
@@ -145,11 +150,14 @@ def _is_arrow(values: Any) -> bool:
 def _columns(spec: SelectSpec, pool: InputData) -> Any:
     """What becomes of the columns of a table; vectors and matrices are taken as they are."""
     from uniproto.data.columns import split_names
+    from uniproto.features.preparation import Preparation
 
     if not _is_arrow(pool.features):
         return None
+    if spec.preparation is not None:
+        return Preparation.from_record(spec.preparation)
     return Columns(
-        use=list(pool.feature_columns) if spec.features else None,
+        use=list(pool.feature_columns) if spec.columns else None,
         categories=split_names(spec.categories or (), pool.features.column_names),
         scale=spec.scale,
         prepare=spec.prepare,
@@ -181,11 +189,12 @@ def _target_groups(spec: SelectSpec, target: InputData | None) -> NDArray[Any] |
         return None
     if target.names and spec.groups not in target.names:
         raise InputFileError(
-            f"{target.path}: the target needs the column {spec.groups!r} of --groups, too. If it "
+            f"must name a column of the target, too; {target.path} has no {spec.groups!r}. If it "
             "has no such labels, limit the sources of POOL instead: --at-most, --at-least or "
-            f"--budget {spec.groups}:LABEL=N."
+            f"--budget {spec.groups}:LABEL=N.",
+            parameter="groups",
         )
-    return target.column(spec.groups, "--groups")
+    return target.column(spec.groups, "groups")
 
 
 def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
@@ -198,7 +207,7 @@ def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
         given.features(others.features, str(others.path)),
         distance,
         metric=inputs.problem.costs.metric,
-        name="--exclude-near",
+        name="exclude_near",
     )
     return replace(near, nearest=others.rows[near.nearest])
 
@@ -211,7 +220,8 @@ def _sampled(
 
     if spec.embeds or spec.metric in MATRIX_METRICS:
         raise InvalidInputError(
-            "--target-sample needs rows of numbers, compared by a metric of vectors. Leave it out."
+            "needs rows of numbers, compared by a metric of vectors. Leave it out.",
+            parameter="target_sample",
         )
     aim = target or pool
     if columns is not None:
@@ -219,7 +229,7 @@ def _sampled(
             pool.features, None if target is None else target.features, **vars(columns)
         )
         columns = given.preparation or columns
-    drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "--target-sample")
+    drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "target_sample")
     features = aim.features.take(drawn) if _is_arrow(aim.features) else aim.features[drawn]
     table = None if aim.table is None else aim.table.take(drawn)
     return replace(aim, features=features, table=table, seed=spec.seed), columns
@@ -227,19 +237,20 @@ def _sampled(
 
 def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
     """A column of the target, or the weights that a word names."""
-    given, text = named_weights(spec), spec.weights
+    given, text = named_weights(spec), spec.target_weights
     if isinstance(given, str):
         if given not in aim.names and difflib.get_close_matches(given, WEIGHTS, cutoff=0.7):
-            raise unknown_name("--weights", given, [*aim.names, *WEIGHTS])
-        return aim.column(given, "--weights")
+            raise unknown_name("target_weights", given, [*aim.names, *WEIGHTS])
+        return aim.column(given, "target_weights")
     for data in (pool, aim):
         if text in data.names:
             raise InvalidInputError(
-                f"--weights {text} is also the name of a column of {data.path.name}. Rename the "
-                "column, or leave it out of the file."
+                f"{text} is also the name of a column of {data.path.name}. Rename the "
+                "column, or leave it out of the file.",
+                parameter="target_weights",
             )
     if isinstance(given, Balanced):
-        return Balanced(aim.column(given.labels, "--labels"))
+        return Balanced(aim.column(given.labels, "labels"))
     return given
 
 
@@ -264,7 +275,9 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
     possible_path(path)
     if spec.embeds:
         if spec.metric in MATRIX_METRICS:
-            raise InvalidInputError(f"--metric {spec.metric} compares no vectors. Use cosine.")
+            raise InvalidInputError(
+                f"{spec.metric} compares no vectors. Use cosine.", parameter="metric"
+            )
         return embedded_data(
             read_items(spec, path, like=() if like is None else like.feature_columns),
             spec.model,
@@ -273,14 +286,14 @@ def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> Inp
         )
     refuse_pictures(Path(path))
     named = spec.named_columns()
-    later = (spec.weights, None if spec.target is None else spec.labels)
+    later = (spec.target_weights, None if spec.target is None else spec.labels)
     return read_input(
         path,
         spec.column,
         named,
         like,
         required={name: named[name] for name in named if like is None and name not in later},
-        features=spec.features or (),
+        features=spec.columns or (),
         ignore=spec.ignore or (),
         has_target=like is None and spec.target is not None,
         memory=spec.memory,
@@ -297,8 +310,10 @@ def language_features(spec: SelectSpec) -> LanguageFeatures | None:
     from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
 
     if spec.model is None:
-        flag = "--hidden" if spec.hidden else "--gradients"
-        raise InvalidInputError(f"{flag} needs --model. Name a language model.")
+        raise InvalidInputError(
+            "needs --model. Name a language model.",
+            parameter="hidden" if spec.hidden else "gradients",
+        )
     given = {**vars(spec), "kind": kind, "template": spec.template or TEMPLATE}
     return made_of(LanguageFeatures, given)
 
@@ -348,7 +363,9 @@ def _rows_with_vectors(rows: list[int], pool: InputData, parameter: str) -> list
     if not rows or not _skips_rows(pool):
         return rows
     places = _places(pool)[as_rows(rows, parameter, pool.count)]
-    if parameter == "--initial" and places.min() < 0:
+    if parameter == "include" and places.min() < 0:
         row = rows[int(places.argmin())]
-        raise InvalidInputError(f"--initial names row {row}, which was skipped. Drop it.")
+        raise InvalidInputError(
+            f"names row {row}, which was skipped. Drop it.", parameter="include"
+        )
     return [place for place in places.tolist() if place >= 0]

@@ -108,6 +108,11 @@ def number(text: str) -> float:
     return float(_parsed(float, text, "a number", " (POOL goes before the options)"))
 
 
+def distance(text: str) -> float | str:
+    """Parse a distance, or auto."""
+    return text if text == "auto" else number(text)
+
+
 def seconds(text: str) -> float:
     """Parse a number of seconds above 0."""
     wanted = "a number of seconds above 0"
@@ -151,7 +156,7 @@ def add_pool(parser: argparse.ArgumentParser, also: str = "") -> None:
 def add_output(
     parser: argparse.ArgumentParser, *, default: str = "", required: bool = False
 ) -> None:
-    """The folder that results go to; `default` says in words where, if nobody names one."""
+    """The folder that results go to; `default` describes the default in the help."""
     parser.add_argument(
         "-o",
         "--out",
@@ -234,8 +239,8 @@ def _add_option(place: Any, each: Field[Any], kind: Any, required: bool) -> None
         options["action"] = "append"
     place.add_argument(*names, type=about["parse"] or kind, **options)
     if about["off"]:
-        flag, text = about["off"]
-        unset = {"action": "store_const", "const": None, "default": argparse.SUPPRESS}
+        flag, text, value = about["off"]
+        unset = {"action": "store_const", "const": value, "default": argparse.SUPPRESS}
         place.add_argument(flag, dest=each.name, help=text, **unset)
 
 

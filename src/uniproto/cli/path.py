@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from uniproto.cli.parser import (
     seconds,
     seeds,
 )
-from uniproto.cli.spec import ProblemSpec, SelectSpec
+from uniproto.cli.spec import RowsSpec, SelectSpec
 from uniproto.errors import printable
 from uniproto.methods import METHODS
 from uniproto.runs.publish import refuse_inputs_inside
@@ -26,7 +26,7 @@ from uniproto.runtime.settings import made_of, setting
 
 
 @dataclass(frozen=True)
-class PathOptions(ProblemSpec):
+class PathOptions(RowsSpec):
     """The options of `uniproto path`."""
 
     ks: list[int] | None = setting(
@@ -46,15 +46,14 @@ class PathOptions(ProblemSpec):
     method: str = setting("uniproto", ", ".join(METHODS), common=True)
     quiet: bool = setting(False, "no progress bar and no table", common=True)
     seed: int = setting(0, "for methods that draw at random", group="what to compare with")
-    no_bound: bool = setting(
-        False, "compute no lower bounds, which take time", group="what to compare with"
-    )
-    time_limit: float | None = setting(
-        None,
-        "seconds for each lower bound (default: until it no longer rises)",
+    certify: bool | float = setting(
+        True,
+        "also prove a lower bound for each K, for at most SECONDS each (default)",
         group="what to compare with",
         metavar="SECONDS",
         parse=seconds,
+        bare=True,
+        off=("--no-certify", "compute no lower bounds, which take time", False),
     )
     random_seeds: int | list[int] = setting(
         5,
@@ -76,7 +75,7 @@ def add_parser(commands: Any) -> None:
             examples:
               uniproto path vectors.npy -o out
               uniproto path pool.parquet --ks 10,20,50,100 --column embedding -o out
-              uniproto path people.csv --features age,income --metric l1 -o out
+              uniproto path people.csv --columns age,income --metric l1 -o out
               uniproto path vectors.npy --ks 10,100,1000 --max-cost 0.15 -o out
 
             Every k is a run of its own: the first 10 rows of k = 20 are not the rows of k = 10,
@@ -95,7 +94,7 @@ def add_parser(commands: Any) -> None:
     add_pool(parser)
     add_output(parser)
     add_settings(parser, PathOptions)
-    parser.set_defaults(run=run)
+    parser.set_defaults(typed="", run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -103,7 +102,6 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.results import require_results_folder
 
     spec, own = SelectSpec.of(vars(options)), made_of(PathOptions, vars(options))
-    spec = replace(spec, time_limit=None)
     if spec.output:
         refuse_inputs_inside(Path(spec.output), input_paths(spec))
         require_results_folder(Path(spec.output), "path")
@@ -112,12 +110,12 @@ def run(options: argparse.Namespace) -> None:
         own.ks,
         method=own.method,
         max_cost=own.max_cost,
-        certify=False if own.no_bound else own.time_limit or True,
+        certify=own.certify,
         random_seeds=own.random_seeds,
         progress=False if own.quiet else None,
     )
     if spec.output:
-        found.save(spec.output)
+        found.save(spec.output, command=options.typed)
     if not own.quiet:
         found.table()
         if spec.output:

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     export = given.pop("export")
     del given["run"]
     if export is not None:
-        require_name("--export", export[0], ("hf",))
+        require_name("export", export[0], ("hf",))
         if "data" not in given:  # of a run that is there
             _export(options, export[1])
             return

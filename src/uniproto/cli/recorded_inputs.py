@@ -11,14 +11,15 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uniproto.cli.inputs import Inputs, read_inputs
-from uniproto.cli.spec import SelectSpec
+from uniproto.cli.spec import SelectSpec, recorded_command
 from uniproto.errors import ChangedInputError, InputFileError, UniprotoError
+from uniproto.problem.keep import keep_all_but
 from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
@@ -59,8 +60,15 @@ def read_result(folder: Path, moved: Sequence[str] | None = None, *, remedy: str
     manifest, saved = load_manifest(folder), Selection.load(folder)
     inputs = recorded_inputs(folder, manifest, moved, remedy=remedy)
     problem, selection = inputs.problem.with_k(inputs.spec.k), inputs.in_use(saved)
+    if saved.details.updated is not None:
+        earlier = saved.details.updated.found
+        if earlier.max(initial=-1) >= inputs.pool.count:
+            raise damaged(folder, ValueError("its earlier prototypes are not rows of its input"))
+        rows = inputs.places(earlier[earlier >= 0])
+        keep = keep_all_but(saved.details.updated.allowed, rows, problem.k, problem.m)
+        problem = problem.changed(keep=keep)
     is_skipped = selection.indices.min() < 0
-    if is_skipped or (selection.shape, selection.k) != (problem.costs.shape, problem.k):
+    if is_skipped or (selection.details.shape, selection.k) != (problem.costs.shape, problem.k):
         raise damaged(folder, ValueError("its files belong to another problem than its inputs"))
     return Result(manifest, saved, selection, inputs, problem)
 
@@ -83,6 +91,7 @@ def recorded_inputs(
     try:
         inputs = read_inputs(_recorded_spec(folder, manifest, moved or ()))
         inputs.spec.chosen_method()  # which refuses options that it does not have
+        recorded_command(manifest["arguments"])  # which fails where no command line has said it
         for role, found in inputs.identities().items():
             said = manifest["inputs"][role]
             if found != (said and {**said, "path": found and found["path"]}):
@@ -105,20 +114,30 @@ def _recorded_spec(folder: Path, manifest: Mapping[str, Any], moved: Sequence[st
     on this machine and have the digest it had; vectors come from our own cache or are computed.
     """
     spec, records = SelectSpec.of(manifest["arguments"]), manifest["inputs"]
+    # A file without a digest on record could be any file of this machine: none is opened.
+    if spec.target and records["target"] is None:
+        raise ValueError("its record of the target is missing")
+    if spec.exclude_near and spec.near_rows is None:
+        raise ValueError("its record of the rows that --exclude-near excluded is missing")
     places = manifest.get("places") or {}
     pool, target = (
         records[role] and str(_input_path(folder, records[role], places.get(role), moved))
         for role in ("source", "target")
     )
+    usual: dict[str, Any] = {each.name: each.default for each in fields(spec)}
+    ignored = {name: usual[name] for name in spec.not_on_ray()} if spec.engine == "ray" else {}
+    spec = replace(spec, **ignored)  # `verify` says no to a record with such options
     spec = replace(
         spec,
         pool=pool,
-        target=spec.target and (target or spec.target),  # else it is a sample of the pool
-        metric=spec.metric or manifest["metric"],  # whatever the default becomes
+        target=spec.target and target,  # else it is a sample of the pool
+        metric=manifest["metric"]
+        if spec.metric == "auto"
+        else spec.metric,  # whatever the default becomes
         prepare=False if spec.engine == "ray" else spec.prepare,  # shards are compared as they are
         memory=None,
         device="auto",
-        lists="exact",
+        neighbours="exact",
         cache=None,
         no_cache=False,
     )
@@ -166,19 +185,20 @@ def _input_path(
     from uniproto.features.files import input_digest
 
     said = record["path"].removeprefix("file://")
-    named = [said, *(_copied(text) if "://" in text else text for text in moved)]
     if "://" in said and not moved:
         raise InputFileError(
             f"{said}: an address in a store is read only where a person names it, not where a "
             f"record does. If it is right, name it, and it is fetched: --input {shlex.quote(said)}."
         )
+    recorded = [said]
     if place and place["relative"] is not None:
-        named.append(os.path.normpath(folder.resolve() / place["relative"]))
-    there = [
-        Path(name)
-        for name in named
-        if os.path.exists(name) or any(glob.iglob(name, recursive=True))
+        recorded.append(os.path.normpath(folder.resolve() / place["relative"]))
+    by_person = [_copied(text) if "://" in text else text for text in moved]
+    there = [Path(name) for name in recorded[:1] if _is_there(folder, name)]
+    there += [
+        Path(name) for name in by_person if os.path.exists(name) or glob.glob(name, recursive=True)
     ]
+    there += [Path(name) for name in recorded[1:] if _is_there(folder, name)]
     for path in there:
         if input_digest(path, record.get("embedding")) == record["sha256"]:
             return path
@@ -192,6 +212,22 @@ def _input_path(
         "(there is no such file). If it has moved, name the place where it is now: --input FILE "
         "(once for each input file that has moved)."
     )
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    """Whether a record's name leads to a file, to a folder, or to Parquet files of a folder.
+
+    A pattern that looks into folders, or a folder around the result itself, could name everything
+    there is on this machine: only a person may name those.
+    """
+    if os.path.isdir(name):
+        return Path(name).resolve() not in folder.resolve().parents
+    if os.path.exists(name):
+        return True
+    parent, pattern = os.path.split(name)
+    if glob.has_magic(parent) or "**" in pattern or not pattern.endswith(".parquet"):
+        return False
+    return any(glob.iglob(name))
 
 
 @cache

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.parser import add_settings
 from uniproto.cli.recorded_inputs import add_result, read_result
+from uniproto.cli.select import EXCLUDED
 from uniproto.cli.spec import options_of, recorded_command
 from uniproto.errors import InputFileError, printable
 from uniproto.report import PAGE, write_report
@@ -23,8 +26,11 @@ from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
+    from uniproto.report.content import Excluded
 
 _COMPARISON = "comparison.json"
+_MOST_EXCLUDED = 50  # rules, and rows of each, on the page
+_LONGEST = 300  # characters of a value there
 
 
 _common = partial(setting, common=True)
@@ -97,17 +103,20 @@ def make_report(spec: ReportSpec) -> None:
     from uniproto.selection.storage import load_manifest
 
     folder = Path(spec.folder)
-    manifest, certifier = load_manifest(folder), None
+    manifest, certifier, asked = load_manifest(folder), None, None
     problem: Problem | None = None
     if "inputs" in manifest or spec.labels or spec.text or spec.images or spec.map:
         remedy = "Run 'uniproto select', or call selection.report() in Python."
         _, _, selection, inputs, problem = read_result(folder, spec.moved, remedy=remedy)
         source, target = examples_of(inputs, manifest, spec)
+        asked = {**manifest["arguments"], "pool": str(inputs.pool.path)}
+        if inputs.target is not None and asked.get("target"):
+            asked["target"] = str(inputs.target.path)
         title = spec.title or inputs.pool.path.name
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         selection = Selection.load(folder)
-        source, target = (Examples(count) for count in selection.shape)
+        source, target = (Examples(count) for count in selection.details.shape)
         title = spec.title or folder.resolve().name
     path = write_report(
         selection,
@@ -116,10 +125,11 @@ def make_report(spec: ReportSpec) -> None:
         target,
         problem=problem,
         title=title,
-        commands=_commands(manifest, spec),
+        commands=_commands(asked, spec),
         random=spec.random,
         comparison=_comparison(folder, selection),
         certifier=certifier,
+        excluded=_excluded(place_of(folder, EXCLUDED, EXCLUDED)),
     )
     if not spec.quiet:
         print(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
@@ -127,6 +137,37 @@ def make_report(spec: ReportSpec) -> None:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
+
+
+def _excluded(path: Path) -> list[Excluded]:
+    """What a table of excluded rows says, the rule of most rows first."""
+    from uniproto.report.content import Excluded
+
+    if not path.is_file():
+        return []
+    found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, restval=""))
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputFileError(
+            f"{path}: the file must be a table of excluded rows. It could not be read ({error}). "
+            "Remove it, or run the selection again."
+        ) from error
+    for row in rows:
+        rule, name, *shown = (
+            str(row.get(column) or "")[:_LONGEST]
+            for column in ("rule", "file", "row", "matched_row", "matched_words")
+        )
+        counts[rule, name] += 1
+        examples = found.setdefault((rule, name), [])
+        if len(examples) < _MOST_EXCLUDED:
+            examples.append((shown[0], shown[1], shown[2]))
+    return [
+        Excluded(rule, name, count, found[rule, name])
+        for (rule, name), count in counts.most_common(_MOST_EXCLUDED)
+    ]
 
 
 def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
@@ -142,15 +183,24 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
             f"{path}: the file must hold a comparison. It could not be read ({error}). Remove it, "
             "or run 'uniproto compare' again."
         ) from error
-    same = about == (selection.k, selection.shape, selection.metric, selection.bandwidth)
+    same = about == (
+        selection.k,
+        selection.details.shape,
+        selection.details.metric,
+        selection.details.bandwidth,
+    )
     return record if same else None
 
 
-def _commands(manifest: Mapping[str, Any], spec: ReportSpec) -> list[tuple[str, str]]:
-    """The commands that made the selection and the page."""
+def _commands(asked: Mapping[str, Any] | None, spec: ReportSpec) -> list[tuple[str, str]]:
+    """The commands that made the selection and the page; `asked` names the files that were read."""
     said = replace(spec, open=False, quiet=False)
     page = shlex.join(["uniproto", "report", spec.folder, *options_of(said)])
-    if "arguments" not in manifest:
+    if asked is None:
         return [("This page", page)]
-    asked = shlex.join(map(str, recorded_command(manifest["arguments"])))
-    return [("The selection", asked), ("This page", page)]
+    here, inputs = Path.cwd(), {}
+    for name in ("pool", "target"):
+        if asked.get(name) and Path(asked[name]).is_relative_to(here):
+            inputs[name] = str(Path(asked[name]).relative_to(here))
+    command = shlex.join(map(str, recorded_command({**asked, **inputs})))
+    return [("The selection", command), ("This page", page)]

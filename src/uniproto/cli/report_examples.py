@@ -86,10 +86,12 @@ def _known(
 def _array(data: InputData, name: str, parameter: str) -> NDArray[Any]:
     """Another array of the .npz file that holds the features."""
     if data.path.suffix.lower() != ".npz":
-        raise InvalidInputError(f"{parameter} needs a table or an .npz file, not {data.path.name}.")
+        raise InvalidInputError(
+            f"needs a table or an .npz file, not {data.path.name}.", parameter=parameter
+        )
     with np.load(data.path, allow_pickle=False) as archive:
         if name not in archive.files:
-            raise InputFileError(f"{data.path}: {unknown_name(parameter, name, archive.files)}")
+            raise InputFileError.of(data.path, unknown_name(parameter, name, archive.files))
         return np.asarray(archive[name])
 
 
@@ -115,9 +117,11 @@ def _text(data: InputData, role: str, page: ReportSpec) -> Reader | None:
     items: Items | None = data.items
     if page.text is not None:
         if data.table is None:
-            raise InvalidInputError(f"--text needs a table, and {data.path.name} is an array.")
+            raise InvalidInputError(
+                f"needs a table, and {data.path.name} is an array.", parameter="text"
+            )
         if role == "source":
-            require_column(data.table, page.text, "--text", data.path)
+            require_column(data.table, page.text, "text", data.path)
         return column(data.table, page.text) if page.text in data.names else None
     if items is None or page.images is not None or not items.columns:
         return None
@@ -132,7 +136,7 @@ def _labels(
     if name is None or (data.table is None and option is None):
         return None
     if data.table is None:
-        return as_labels(_array(data, name, "--labels"), "--labels", len(data.features))
+        return as_labels(_array(data, name, "labels"), "labels", len(data.features))
     may_be_missing = option is None or role == "target"
     return None if may_be_missing and name not in data.names else _column(data, name)
 
@@ -141,7 +145,7 @@ def _column(data: InputData, name: str) -> NDArray[Any]:
     """A column of labels, in which a gap is a class of its own: a page shows what there is."""
     assert data.table is not None
     try:
-        return data.column(name, "--labels")
+        return data.column(name, "labels")
     except InvalidInputError:
         values = data.table.column(name).to_pylist()
         return np.array(["(none)" if value is None else str(value) for value in values], object)
@@ -167,10 +171,10 @@ def _pictures(
                 return paths(column(data.table, named.column), named.folder), None
         return folder_of_pictures(folder, data.rows, data.count, ids), None
     if data.table is None:
-        values = _array(data, page.images, "--images")
-        return array_of_pictures(values, len(data.features), "--images")
-    error = unknown_name("--images", page.images, data.names)
-    raise InputFileError(f"{data.path}: {error} Or name a folder of pictures.")
+        values = _array(data, page.images, "images")
+        return array_of_pictures(values, len(data.features), "images")
+    error = unknown_name("images", page.images, data.names)
+    raise InputFileError.of(data.path, error, "Or name a folder of pictures.")
 
 
 def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
@@ -179,13 +183,13 @@ def _positions(data: InputData, option: str | None) -> NDArray[Any] | None:
     if name is None:
         return None
     if data.table is None:
-        return pairs(_array(data, name, "--map"), "--map", len(data.features))
+        return pairs(_array(data, name, "map"), "map", len(data.features))
     sides = [name] if name in data.names else [part.strip() for part in name.split(",")]
     for side in sides:
-        require_column(data.table, side, "--map", data.path)
+        require_column(data.table, side, "map", data.path)
     values = [data.table.column(side).to_pylist() for side in sides]
     points = values[0] if len(sides) == 1 else list(zip(*values, strict=True))
-    return pairs(points, "--map", len(data.features))
+    return pairs(points, "map", len(data.features))
 
 
 def _only_column_of_pairs(data: InputData) -> str | None:

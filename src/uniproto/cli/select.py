@@ -20,7 +20,7 @@ from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
-from uniproto.select import run_method
+from uniproto.select import as_time_limit, run_method
 from uniproto.version import __version__
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         problem = problem.with_checkpoint(checkpoint)
     selection = run_method(problem, method, progress=shown)
     if spec.certify:
-        selection.certify(time_limit=spec.time_limit, progress=shown)
+        selection.certify(as_time_limit(spec.certify)[1], progress=shown)
     pool = inputs.pool
     resumed = {} if checkpoint is None else {"resumed_from_pick": _resumed(selection.details.notes)}
     save_selection(
@@ -115,7 +115,9 @@ def record_of(inputs: Inputs, output: Path) -> dict[str, Any]:
 def _stem(pool: str) -> str:
     """The name of a file or folder without its ending, for that of the results."""
     if "://" in pool or any(mark in pool for mark in "*?["):
-        raise InvalidInputError("--out must be given where POOL is not a single file. Add -o OUT.")
+        raise InvalidInputError(
+            "must be given where POOL is not a single file. Add -o OUT.", parameter="output"
+        )
     return Path(pool).resolve().stem
 
 
@@ -125,20 +127,19 @@ def excluded_file(inputs: Inputs) -> dict[str, str]:
         return {}
     lines = io.StringIO(newline="")
     table = csv.writer(lines)
-    table.writerow(("row", "file", "near_to", "distance", "why"))
+    table.writerow(("row", "rule", "file", "matched_row", "matched_words", "distance"))
     for path, near in inputs.near:
-        files = [path] * len(near)
-        apart = [""] * len(near) if near.why else near.distances
-        why = near.why or ["near"] * len(near)
-        rows = inputs.pool.rows[near.rows]
-        table.writerows(zip(rows, files, near.nearest, apart, why, strict=True))
+        apart = [""] * len(near) if near.rules else near.distances
+        rules, words = near.rules or ["near"] * len(near), near.words or [""] * len(near)
+        rows, files = inputs.pool.rows[near.rows], [path] * len(near)
+        table.writerows(zip(rows, rules, files, near.nearest, words, apart, strict=True))
     return {EXCLUDED: lines.getvalue()}
 
 
 def _checkpoint(output: Path, inputs: Inputs) -> Checkpoint:
     """Where the run saves its picks; it belongs to these files and options and to no others."""
     # Where things are and how fast they go does not change the picks.
-    irrelevant = {"pool", "target", "output", "certify", "time_limit", "memory", "device"}
+    irrelevant = {"pool", "target", "output", "certify", "memory", "device"}
     irrelevant |= {"cache", "no_cache", "batch_size", "engine", "address", "num_cpus"}
     identity = {
         "uniproto": __version__,
@@ -175,7 +176,7 @@ def ids_of(inputs: Inputs) -> dict[str, Any]:
 def _all_ids(data: InputData, name: str) -> Any:
     """The names of every row of a file, the skipped ones included."""
     whole = data if data.items is None else replace(data, table=data.items.table)
-    return whole.column(name, "--id")
+    return whole.column(name, "id")
 
 
 def free_name(name: str, row: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ from uniproto.cli.option_values import (
     read_budgets,
     row_numbers,
 )
-from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import places_of
 from uniproto.data.tables import InputData
 from uniproto.errors import InputFileError, InvalidInputError, printable
@@ -37,20 +36,17 @@ if TYPE_CHECKING:
     from uniproto.scale.rounds import RoundsResult
     from uniproto.scale.shards import Shards
 
-# What the two rounds have no answer to yet: refused, never ignored.
-_REFUSED = ("text", "images", "initial", "exclude_near", "at_most", "at_least", "budget")
-
 
 def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     """Both rounds on Ray, then the files of a result."""
-    given = vars(spec)
-    for name in _REFUSED:
-        if given[name] is not None:
-            raise InvalidInputError(f"{flag_of(name)} does not work with --engine ray. Drop it.")
+    for name in spec.not_on_ray():
+        raise InvalidInputError("does not work with --engine ray. Drop it.", parameter=name)
     if spec.checkpoint:
-        raise InvalidInputError("--checkpoint is not needed with --engine ray, which saves parts.")
+        raise InvalidInputError(
+            "is not needed with --engine ray, which saves parts.", parameter="checkpoint"
+        )
     shown = False if spec.quiet else None
-    budgets = read_budgets(spec.budgets, np.empty(0))  # of groups that the cluster will tell
+    budgets = read_budgets(spec.budgets, np.empty(0))  # the cluster knows the groups
     cluster = Cluster(spec.address, spec.num_cpus)
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
     request = make_request(
@@ -59,13 +55,13 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
         spec.k,
         spec.target,
         method=method,
-        certify=spec.certify and (spec.time_limit or True),
+        certify=spec.certify,
         target_sample=spec.target_sample,
         per_part=spec.per_part,
         target_weights=named_weights(spec),
         groups=spec.groups and Groups(spec.groups, budgets=budgets),
-        exclude=row_numbers(spec.exclude, "--exclude"),
-        columns=_columns(spec),
+        exclude=row_numbers(spec.exclude, "exclude"),
+        features=_columns(spec),
         **problem_options(spec),
     )
     with cluster:
@@ -76,7 +72,7 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
 
 
 def _columns(spec: SelectSpec) -> Any:
-    use = [spec.column] if spec.column is not None else spec.features or None
+    use = [spec.column] if spec.column is not None else spec.columns or None
     aside = [name for name in (spec.id, spec.labels) if name]
     return Columns(use=use, ignore=[*(spec.ignore or ()), *aside])
 
@@ -143,7 +139,7 @@ def _ids(
     name = spec.id
     if name is None:
         return {}
-    chosen = InputData(Path(request.source.name), "", None, prototypes).column(name, "--id")
+    chosen = InputData(Path(request.source.name), "", None, prototypes).column(name, "id")
     ids: dict[str, Any] = {
         "source_ids": (name, _IdsOfRows(result.selection.indices, chosen)),
     }

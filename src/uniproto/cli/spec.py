@@ -1,108 +1,150 @@
 """What a command was asked, as one value: options of `select`, `compare`, `path` and `curate`.
 
-The parser builds a `SelectSpec`, the manifest stores it, and whoever looks at the result reads it.
+The parser builds a `SelectSpec`, the manifest stores it, and other commands read it from there.
+Options have the names and defaults of the parameters and fields that they stand for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.option_values import limited_column, names_weights
-from uniproto.cli.parser import flag_of, number
+from uniproto.cli.parser import distance, flag_of
 from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import METRICS
 from uniproto.methods import METHODS, Entropic, Greedy, Method, UniProto, as_method
-from uniproto.methods.greedy import PLANS, plan_from
+from uniproto.methods.greedy import PLANS
+from uniproto.problem.checks import AUTO
+from uniproto.problem.problem import Problem
+from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Limits
 from uniproto.problem.weights import density_from
 from uniproto.runtime.settings import described, made_of, setting, setting_of
+from uniproto.select import select
 
 if TYPE_CHECKING:
     from uniproto.cli.inputs import Inputs
-    from uniproto.problem.problem import Problem
 
 _COLUMNS, _CHOICE, _HOW = "columns", "what may be chosen", "how to choose"
+_LIST: dict[str, Any] = {"parse": str, "repeated": True}
+_COUNTS: dict[str, Any] = {**_LIST, "metavar": "COL:LABEL=N"}
 _common = partial(setting, common=True)
-_columns = partial(setting, group=_COLUMNS)
-_choice = partial(setting, group=_CHOICE)
-_size = partial(setting, group="large inputs")
 _embedding = partial(setting, group="texts and pictures")
 _language = partial(setting, group="examples of a language model")
-_how = partial(setting, group=_HOW)
 _ray = partial(setting, group="many machines (docs/scale.md)")
+
+
+def _of(
+    declaration: Callable[..., Any], name: str, help: str, group: str | None = None, **more: Any
+) -> Any:
+    """The option of a parameter or of a value's field, with the default that it has in Python."""
+    return setting_of(declaration, name, help=help, group=group, common=group is None, **more)
+
+
+_columns = partial(_of, group=_COLUMNS)
+_choice = partial(_of, group=_CHOICE)
+_size = partial(_of, group="large inputs")
+_how = partial(_of, group=_HOW)
 
 
 @dataclass(frozen=True)
 class ProblemSpec:
     """Rows, target, columns and conditions: what every problem is made of."""
 
-    target: str | None = _common(
-        None, "what the chosen rows must represent (default: POOL)", metavar="FILE"
+    target: str | None = _of(
+        Problem, "target", "what the chosen rows must represent (default: POOL)", metavar="FILE"
     )
-    metric: str | None = _common(
-        None,
+    metric: str = _of(
+        Problem,
+        "metric",
         f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
     )
-    bandwidth: str | None = _common(
-        None, "σ of rbf and laplacian, such as 2 or 0.25median", metavar="SIGMA"
+    bandwidth: str = _of(
+        RBF, "bandwidth", "of rbf, laplacian: 2, 0.25median, auto (default)", metavar="SIGMA"
     )
     column: str | None = _common(
         None, "the list column (or .npz array) of features", metavar="COLUMN"
     )
     id: str | None = _common(None, "a column that names rows; never a feature", metavar="COLUMN")
-    features: list[str] | None = setting(
-        None, "use only these columns; may be repeated", group=_COLUMNS, metavar="A,B,C",
-        parse=str, repeated=True,
-    )  # fmt: skip
-    ignore: list[str] | None = setting(
-        None, "leave these columns out; may be repeated", group=_COLUMNS, metavar="A,B",
-        parse=str, repeated=True,
-    )  # fmt: skip
-    categories: list[str] | None = setting(
-        None, "columns whose numbers are codes, not amounts", group=_COLUMNS, metavar="A,B",
-        parse=str, repeated=True,
-    )  # fmt: skip
-    encoding: str | None = _columns(
-        None, "of a .csv file, such as latin-1 (default: utf-8)", metavar="NAME"
+    columns: list[str] | None = setting_of(
+        Columns,
+        "use",
+        help="use only these columns; may be repeated",
+        group=_COLUMNS,
+        metavar="A,B,C",
+        **_LIST,
     )
-    prepare: bool | None = _columns(None, "make columns comparable (default: if they differ)")
-    scale: str = _columns("robust", "robust (default), standard, minmax or none")
-    groups: str | None = _columns(None, "select within each group of this column", metavar="COLUMN")
-    labels: str | None = _columns(None, "the target's classes; never a feature", metavar="COLUMN")
-    weights: str | None = _columns(
-        None,
-        "of targets: a column, balanced (over --labels) or density, such as density:q=30,alpha=4",
+    ignore: list[str] | None = setting_of(
+        Columns,
+        "ignore",
+        help="leave these columns out; may be repeated",
+        group=_COLUMNS,
+        metavar="A,B",
+        **_LIST,
+    )
+    categories: list[str] | None = setting_of(
+        Columns,
+        "categories",
+        help="columns whose numbers are codes, not amounts",
+        group=_COLUMNS,
+        metavar="A,B",
+        **_LIST,
+    )
+    encoding: str | None = setting(
+        None, "of a .csv file, such as latin-1 (default: utf-8)", group=_COLUMNS, metavar="NAME"
+    )
+    prepare: bool | None = _columns(
+        Columns, "prepare", "make columns comparable (default: if they differ)"
+    )
+    scale: str = _columns(Columns, "scale", "robust (default), standard, minmax or none")
+    groups: str | None = _columns(
+        Problem, "groups", "select within each group of this column", metavar="COLUMN"
+    )
+    labels: str | None = _columns(
+        Balanced, "labels", "the target's classes; never a feature", metavar="COLUMN"
+    )
+    target_weights: str | None = _columns(
+        Problem,
+        "target_weights",
+        "a column, balanced (over --labels) or density, such as density:q=30,alpha=4",
         metavar="COLUMN",
     )
-    budgets: str | None = _choice(None, "rows per group: proportional, balanced or label=3,…")
-    initial: str | None = _choice(None, "rows already chosen, such as 3,17", metavar="ROWS")
-    exclude: str | None = _choice(None, "rows never to choose, such as 0,5", metavar="ROWS")
+    budgets: str = _choice(Groups, "budgets", "proportional (default), balanced or label=3,…")
+    include: str | None = _choice(
+        Problem, "include", "rows already chosen, such as 3,17", metavar="ROWS"
+    )
+    exclude: str | None = _choice(
+        Problem, "exclude", "rows never to choose, such as 0,5", metavar="ROWS"
+    )
     exclude_near: list[str] | None = setting(
         None, "exclude rows within DISTANCE of any row of FILE", group=_CHOICE,
         metavar=("FILE", "DISTANCE"), parse=str,
     )  # fmt: skip
-    at_most: list[str] | None = setting(
-        None, "maximum number from a source: source:gsm=500, or *",
-        group=_CHOICE, metavar="COL:LABEL=N", parse=str, repeated=True,
-    )  # fmt: skip
-    at_least: list[str] | None = setting(
-        None, "minimum number of rows from a source", group=_CHOICE, metavar="COL:LABEL=N",
-        parse=str, repeated=True,
-    )  # fmt: skip
+    at_most: list[str] | None = setting_of(
+        Limits,
+        "at_most",
+        help="maximum number from a source: source:gsm=500, or *",
+        group=_CHOICE,
+        **_COUNTS,
+    )
+    at_least: list[str] | None = setting_of(
+        Limits, "at_least", help="minimum number of rows from a source", group=_CHOICE, **_COUNTS
+    )
     budget: list[str] | None = setting(
-        None, "exact number of rows from a source", group=_CHOICE, metavar="COL:LABEL=N",
-        parse=str, repeated=True,
+        None, "exact number of rows from a source", group=_CHOICE, **_COUNTS
+    )
+    min_distance: float | str | None = _choice(
+        Problem, "min_distance", "choose no two rows within DISTANCE of each other (without a "
+        "value: a hundredth of the median)", metavar="DISTANCE", parse=distance, bare=AUTO,
     )  # fmt: skip
-    distinct: bool | float = setting(
-        False, "choose no two rows within DISTANCE of each other (default: a hundredth of the "
-        "median)", group=_CHOICE, metavar="DISTANCE", parse=number, bare=True,
-    )  # fmt: skip
-    memory: str | None = _size(None, "such as 4GB (default: a quarter of free memory)")
-    device: str = _size("auto", "to find neighbours on: cpu, cuda (default: auto)")
-    lists: str = _size("exact", "exact neighbours (default), or faiss (approximate)")
+    memory: str | None = _size(Compute, "memory", "such as 4GB (default: a quarter of free memory)")
+    device: str = _size(Compute, "device", "to find neighbours on: cpu, cuda (default: auto)")
+    neighbours: str = _size(
+        Compute, "neighbours", "exact neighbours (default), or faiss (approximate)"
+    )
 
 
 @dataclass(frozen=True)
@@ -130,6 +172,11 @@ class EmbeddingSpec:
         None, "where to save vectors (default: the system's cache)", metavar="FOLDER"
     )
     no_cache: bool = _embedding(False, "neither save vectors nor use saved ones")
+
+
+@dataclass(frozen=True)
+class RowsSpec(ProblemSpec, EmbeddingSpec):
+    """Everything about the rows and how they are compared."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +213,7 @@ class LanguageSpec:
 
 
 @dataclass(frozen=True)
-class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
+class SelectSpec(RowsSpec, LanguageSpec):
     """What `uniproto select` was asked; also what other commands ask of the files they name.
 
     >>> SelectSpec.of({"pool": "pool.npy", "k": 30, "metric": "l1"}).command()
@@ -177,52 +224,45 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
     k: int | None = None
     output: str | None = None
     id: str | None = setting_of(ProblemSpec, "id", help="a column that names rows in every file")
-    method: str = _common("uniproto", ", ".join(METHODS))
-    seconds: float | None = setting_of(
-        UniProto, "seconds", help="uniproto: improve the result by swapping rows, for at most "
-        "SECONDS", common=True, metavar="SECONDS", parse=parse_seconds,
-    )  # fmt: skip
-    certify: bool = _common(False, "also prove a cost that no K rows can be below")
-    quiet: bool = _common(False, "no progress bar and no summary")
-    plan: str | None = setting_of(
-        Greedy, "plan", default=None, help=f"greedy, between picks: {', '.join(PLANS)}, entropic",
-        group=_HOW, choices=(*PLANS, "entropic"), metavar="PLAN",
-    )  # fmt: skip
-    gains: str | None = setting_of(
-        Greedy, "gains", default=None, help="greedy: approx or exact", group=_HOW
-    )
-    sample: float | None = setting_of(
-        Greedy, "sample", help="greedy: compare random samples of rows; such as 0.1", group=_HOW,
-        metavar="EPSILON",
-    )  # fmt: skip
-    reg: float | None = setting_of(
-        Entropic, "reg", default=None, help="plan entropic: strength of the entropy", group=_HOW
-    )
-    iterations: int | None = setting_of(
-        Entropic, "iterations", help="plan entropic: most steps of its solver", group=_HOW
-    )
-    search: str | None = setting_of(
-        UniProto, "search", default=None, help="uniproto: auto, multilevel or thorough", group=_HOW
-    )
-    seed: int = _how(0, "for methods that draw at random")
-    time_limit: float | None = setting(
-        None, "stop --certify after so many seconds", group=_HOW, metavar="SECONDS",
+    method: str = _of(select, "method", ", ".join(METHODS))
+    seconds: float | None = _of(
+        select, "seconds", "keep searching until SECONDS have passed", metavar="SECONDS",
         parse=parse_seconds,
     )  # fmt: skip
-    checkpoint: bool = _size(False, "save progress, to resume after a kill")
-    target_sample: int | None = _size(
-        None, "represent a random sample of the target", metavar="ROWS"
+    certify: bool | float = _of(
+        select, "certify", "also prove a lower bound on the cost of any K rows, for at most "
+        "SECONDS", metavar="SECONDS", parse=parse_seconds, bare=True,
+    )  # fmt: skip
+    quiet: bool = _common(False, "no progress bar and no summary")
+    plan: str = _how(
+        Greedy, "plan", f"greedy: {', '.join(PLANS)}, entropic (default: extend)",
+        choices=(*PLANS, "entropic"), metavar="PLAN",
+    )  # fmt: skip
+    gains: str = _how(Greedy, "gains", "greedy: approx or exact")
+    sample: float | None = _how(
+        Greedy, "sample", "greedy: compare random samples of rows; such as 0.1", metavar="EPSILON"
+    )
+    reg: float = _how(Entropic, "reg", "plan entropic: the entropy's strength")
+    iterations: int | None = _how(Entropic, "iterations", "plan entropic: most steps of its solver")
+    seed: int = _how(Problem, "seed", "for methods that draw at random")
+    checkpoint: bool = setting(False, "save progress, to resume after a kill", group="large inputs")
+    target_sample: int | None = setting(
+        None, "represent a random sample of the target", group="large inputs", metavar="ROWS"
     )
     engine: str = _ray(
         "local", "ray: where the files are (default: local)", choices=("local", "ray")
     )
     address: str | None = _ray(None, "ray: auto, HOST:PORT or ray://HOST:PORT")
-    num_cpus: int | None = _ray(None, "ray: start one here with so many cores")
+    num_cpus: int | None = _ray(None, "start a local Ray cluster with N cores")
     per_part: int | None = _ray(
         None, "ray: rows each file contributes (default: K)", metavar="ROWS"
     )
     near_rows: list[int] | None = None  # in a record: what --exclude-near excluded
     model_digest: str | None = None  # of the model on record, which alone is loaded
+    # Of an update: the selection before, how many may change, and how that prepared its columns.
+    earlier: str | None = None
+    changes: int | None = None
+    preparation: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SelectSpec:
@@ -230,54 +270,62 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
         return made_of(cls, given)
 
     def record(self) -> dict[str, Any]:
-        """What a manifest says was asked."""
-        unsaid = {each.name for each in described(LanguageSpec)} | {"near_rows"}
-        asked = {
-            each.name: value
-            for each in fields(self)
-            if (value := getattr(self, each.name)) != each.default or each.name not in unsaid
-        }
-        del asked["quiet"], asked["model_digest"]
-        if self.weights is not None and self.weights.startswith("density"):
+        """What a manifest says was asked: the options that are not at their default."""
+        given = self.given() - {"quiet", "model_digest"}
+        asked = {each.name: getattr(self, each.name) for each in fields(self) if each.name in given}
+        if self.target_weights is not None and self.target_weights.startswith("density"):
             # By its numbers, whatever defaults become.
-            asked["weights"] = str(density_from(self.weights, "--weights"))
+            asked["target_weights"] = str(density_from(self.target_weights, "target_weights"))
         return asked
 
     def command(self) -> list[str]:
         """The words of the command that asks this."""
+        if self.earlier is not None:
+            words = ["uniproto", "update", self.earlier, self.pool]
+            given = {"--changes": self.changes, "-k": self.k, "--target": self.target}
+            words += [str(word) for flag, of in given.items() if of for word in (flag, of)]
+            return words if self.output is None else [*words, "-o", self.output]
         words = ["uniproto", "select", self.pool, "-k", str(self.k)]
         words += options_of(self)
         return words if self.output is None else [*words, "-o", self.output]
 
+    def given(self) -> set[str]:
+        """The options that are not at their default."""
+        return {each.name for each in fields(self) if getattr(self, each.name) != each.default}
+
     def check(self) -> None:
         """Refuse an option that needs another one, which is not given, or excludes one that is."""
-        usual = {each.name: each.default for each in fields(self)}
-        given = {name for name in usual if getattr(self, name) != usual[name]}
+        given = self.given()
         for names in _ONE_OF:
             if len(both := [name for name in names if name in given]) > 1:
-                first, second = (flag_of(name) for name in both[:2])
-                raise InvalidInputError(f"{first} excludes {second}. Drop one of the two.")
+                raise InvalidInputError(
+                    f"excludes {flag_of(both[1])}. Drop one of the two.", parameter=both[0]
+                )
         seen = {each.name for each in described(LanguageSpec)} - {"template", "max_length"}
         if not (self.gradients or self.hidden) and (language := sorted(seen & given)):
             raise InvalidInputError(
-                f"{flag_of(language[0])} needs --gradients or --hidden. Add one of them."
+                "needs --gradients or --hidden. Add one of them.", parameter=language[0]
             )
         for name in (each for each in _NEEDS if each in given):
             other, allowed = _NEEDS[name]
             value = getattr(self, other)
             if (value not in allowed) if allowed else value in (None, False):
                 wanted = f" {' or '.join(allowed)}" if allowed else ""
-                raise InvalidInputError(f"{flag_of(name)} needs {flag_of(other)}{wanted}. Add it.")
+                raise InvalidInputError(f"needs {flag_of(other)}{wanted}. Add it.", parameter=name)
+
+    def not_on_ray(self) -> list[str]:
+        """The options about rows and conditions that the two rounds on Ray have no answer to."""
+        kinds = (RowsSpec, LanguageSpec)
+        asked = [each for kind in kinds for each in fields(kind) if each.name not in _ON_RAY]
+        given = [each.name for each in asked if each.name in self.given()]
+        # Shards are compared as they are, which --no-prepare asks for.
+        return [name for name in given if name != "prepare" or self.prepare]
 
     def chosen_method(self) -> Method:
         """The method, with its options."""
-        given = {
-            name: value
-            for name in ("seconds", "search", "plan", "gains", "sample")
-            if (value := getattr(self, name)) is not None
-        }
-        if self.plan is not None:
-            given["plan"] = plan_from(self.plan, self.reg, self.iterations)
+        given = {name: getattr(self, name) for name in _OF_METHODS & self.given()}
+        if self.plan == "entropic":
+            given["plan"] = Entropic(self.reg, self.iterations)
         kinds: dict[str, type[Method]] = {UniProto.name: UniProto, Greedy.name: Greedy}
         return kinds[self.method](**given) if given else as_method(self.method)
 
@@ -298,9 +346,14 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
 
     def named_columns(self) -> dict[str, str]:
         """The columns that are no features, each with the option that names it."""
-        weights = None if names_weights(self.weights) else self.weights
+        weights = None if names_weights(self.target_weights) else self.target_weights
         limited = limited_column(self)
-        given = {"id": self.id, "groups": self.groups, "weights": weights, "labels": self.labels}
+        given = {
+            "id": self.id,
+            "groups": self.groups,
+            "target_weights": weights,
+            "labels": self.labels,
+        }
         found = {name: flag_of(option) for option, name in given.items() if name}
         return found if limited is None else {limited[0]: flag_of(limited[1]), **found}
 
@@ -317,14 +370,18 @@ class SelectSpec(ProblemSpec, EmbeddingSpec, LanguageSpec):
         return problem if self.k is None else problem.with_k(self.k)
 
 
+_OF_METHODS = {"seconds", "plan", "gains", "sample"}
+_ON_RAY = (
+    *("target", "metric", "bandwidth", "column", "id", "columns", "ignore", "groups", "labels"),
+    *("target_weights", "budgets", "exclude", "min_distance", "memory", "device"),
+)
 _ONE_OF = (  # each says what the features are
-    ("features", "ignore", "column", "text", "images", "gradients", "hidden"),
+    ("columns", "ignore", "column", "text", "images", "gradients", "hidden"),
     ("cache", "no_cache"),
 )
 _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bandwidth": ("metric", ("rbf", "laplacian")),
     "budgets": ("groups", ()),
-    "search": ("method", (UniProto.name,)),
     "seconds": ("method", (UniProto.name,)),
     "plan": ("method", (Greedy.name,)),
     "gains": ("method", (Greedy.name,)),
@@ -332,7 +389,6 @@ _NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "reg": ("plan", ("entropic",)),
     "iterations": ("plan", ("entropic",)),
     "checkpoint": ("method", (UniProto.name, Greedy.name)),
-    "time_limit": ("certify", ()),
     "address": ("engine", ("ray",)),
     "num_cpus": ("engine", ("ray",)),
     "per_part": ("engine", ("ray",)),
@@ -344,7 +400,6 @@ def options_of(spec: Any) -> list[str]:
     words: list[str] = []
     for each in described(type(spec)):
         value, flag = getattr(spec, each.name), flag_of(each.name)
-        # 0 equals False, and yet --distinct 0 is not the default.
         if (type(value), value) == (type(each.default), each.default):
             continue
         if isinstance(each.metadata["metavar"], tuple):
@@ -387,25 +442,30 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
     at_most: list[str] | None = setting_of(ProblemSpec, "at_most")
     at_least: list[str] | None = setting_of(ProblemSpec, "at_least")
     budget: list[str] | None = setting_of(ProblemSpec, "budget")
-    decontaminate: list[str] | None = setting(
+    benchmarks: list[str] | None = setting(
         None,
-        "drop rows that repeat a prompt or a long answer of FILE (a benchmark), by their words",
+        "drop rows that repeat a question or a long answer of FILE, in words; may be repeated",
         group=_CHOICE,
         metavar="FILE",
         parse=str,
         repeated=True,
     )
-    exclude_near: list[str] | None = setting_of(ProblemSpec, "exclude_near")
-    distinct: bool | float = _choice(
-        True,
-        "drop copies: rows within DISTANCE of a chosen one or of the target (default: a hundredth "
-        "of the median)",
-        metavar="DISTANCE",
-        parse=number,
+    decontaminate: str = setting(
+        "words",
+        "how repeats of --benchmarks are found: words (default), or words+meaning (paraphrases "
+        "too, by sentence embeddings)",
+        group=_CHOICE,
+        choices=("words", "words+meaning"),
     )
-    keep_duplicates: bool = _choice(False, "keep copies")
+    exclude_near: list[str] | None = setting_of(ProblemSpec, "exclude_near")
+    min_distance: float | str | None = _choice(
+        Problem, "min_distance", "drop copies: rows within DISTANCE of a chosen one or of the "
+        "target (default: a hundredth of the median)", default=AUTO, metavar="DISTANCE",
+        parse=distance,
+    )  # fmt: skip
+    keep_duplicates: bool = setting(False, "keep copies", group=_CHOICE)
     method: str = _how(
-        "uniproto", ", ".join(name for name in METHODS if name not in _NOT_FOR_MODELS)
+        select, "method", ", ".join(name for name in METHODS if name not in _NOT_FOR_MODELS)
     )
     seconds: float | None = setting_of(SelectSpec, "seconds", common=False, group=_HOW)
     seed: int = setting_of(SelectSpec, "seed")
@@ -419,12 +479,15 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
         spec = SelectSpec.of(vars(self))
         if not (spec.text or spec.images or spec.hidden):
             spec = replace(spec, gradients=spec.gradients or "value")
-        if self.keep_duplicates and self.distinct is not True:
-            raise InvalidInputError("--distinct excludes --keep-duplicates. Drop one of the two.")
-        return replace(spec, distinct=False) if self.keep_duplicates else spec
+        if self.keep_duplicates and self.min_distance != AUTO:
+            raise InvalidInputError(
+                "excludes --keep-duplicates. Drop one of the two.", parameter="min_distance"
+            )
+        return replace(spec, min_distance=None) if self.keep_duplicates else spec
 
 
-OWN = ("source", "decontaminate", "keep_duplicates", "no_page")  # which `select` does not know
+# Which `select` does not know.
+OWN = ("source", "benchmarks", "decontaminate", "keep_duplicates", "no_page")
 
 
 def recorded_command(arguments: Mapping[str, Any]) -> list[str]:
@@ -435,7 +498,7 @@ def recorded_command(arguments: Mapping[str, Any]) -> list[str]:
     said = replace(
         spec,
         gradients=None if spec.gradients == "value" else spec.gradients,
-        distinct=spec.distinct is False or spec.distinct,
+        min_distance=AUTO if spec.keep_duplicates else spec.min_distance,
     )
     words = ["uniproto", "curate", spec.pool, "-k", str(spec.k), *options_of(said)]
     return [*words, "-o", spec.output]

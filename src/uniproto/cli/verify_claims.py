@@ -21,14 +21,19 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.certificate import SHIFTED
 from uniproto.certificate.row_bounds import bound_by_rows
+from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import Result
 from uniproto.cli.select import CHOSEN, EXCLUDED, free_name, ids_of
+from uniproto.cli.spec import SelectSpec
 from uniproto.data.tables import file_digest
 from uniproto.geometry.rounded_costs import extreme_costs
-from uniproto.methods.thorough.search import proof_of
+from uniproto.methods.search.prove import prove
+from uniproto.problem.keep import least_kept
 from uniproto.problem.problem import Problem
+from uniproto.report.words import counted
 from uniproto.runs.publish import place_of, read_published
 from uniproto.runs.records import plain, without_infinity
+from uniproto.runtime.budget import Budget
 from uniproto.select import recorded_options
 from uniproto.selection.prototypes import prototype_table, write_csv
 from uniproto.selection.storage import (
@@ -78,7 +83,11 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 def record_check(result: Result) -> Check:
     """What the record says of the question, which people read, beside the inputs."""
     manifest, problem, spec = result.manifest, result.problem, result.inputs.spec
-    method, notes = spec.chosen_method(), {"target_weights": problem.weights_origin}
+    method = spec.chosen_method()
+    notes = {
+        "target_weights": problem.weights_origin,
+        "bandwidth_from": problem.bandwidth_origin,
+    }
     found = {
         "method": method.name,
         "options": recorded_options(method),
@@ -92,17 +101,23 @@ def record_check(result: Result) -> Check:
     found = json.loads(json.dumps(found))
     others = [name for name in found if manifest.get(name, found[name]) != found[name]]
     others += [name for name in notes if notes[name] != manifest["notes"].get(name)]
+    asked = SelectSpec.of(manifest["arguments"])
+    if asked.engine == "ray":
+        others += [f"{flag_of(name)}, which does not work on Ray" for name in asked.not_on_ray()]
     return Check("the record agrees with the inputs", not others, ", ".join(others))
 
 
 def rows_check(result: Result) -> Check:
     broken = broken_conditions(result.selection.indices, result.problem)
     claim = f"{result.problem.k} different rows of the source are chosen, all of them allowed"
+    if result.problem.keep is not None:
+        least = least_kept(result.problem.keep)
+        claim += f", and at least {counted(least, 'earlier prototype')} among them"
     return Check(claim, not broken, "; ".join(broken))
 
 
 def broken_conditions(rows: NDArray[np.int64], problem: Problem) -> list[str]:
-    """What the rows must keep to and do not: `initial`, `exclude`, groups, limits, `distinct`."""
+    """Which conditions the rows break: include, exclude, groups, limits, min_distance."""
     broken, given = [], len(problem.initial)
     if not np.array_equal(rows[:given], problem.initial):
         broken.append("the given rows do not come first")
@@ -113,8 +128,8 @@ def broken_conditions(rows: NDArray[np.int64], problem: Problem) -> list[str]:
         for group in problem.groups
         if np.isin(rows, group.source_rows).sum() != group.problem.k
     ]
-    if problem.limits is not None:
-        broken += problem.limits.broken(rows)
+    for rule in problem.rules:
+        broken += rule.broken(rows)
     if problem.twin_distance is not None:
         near = np.array([problem.costs.twin_distances(int(row), rows) for row in rows])
         twins = near <= problem.twin_distance
@@ -169,8 +184,10 @@ def _same_arrays(file: BytesIO, arrays: Mapping[str, Any]) -> bool:
 
 def _same_table(found: pa.Table, expected: pa.Table) -> bool:
     """Whether two tables are the same; a NaN, which equals nothing, is as good as another."""
+    once = BytesIO()  # reading back names the items of lists
+    pq.write_table(expected, once)
     files = BytesIO(), BytesIO()
-    for file, table in zip(files, (found, expected), strict=True):
+    for file, table in zip(files, (found, pq.read_table(once)), strict=True):
         pq.write_table(table, file)
     return files[0].getvalue() == files[1].getvalue()
 
@@ -203,7 +220,9 @@ def plan_check(result: Result) -> Check:
     return Check(
         f"the plan gives every chosen row 1/{problem.k} and every target its weight",
         bool((plan.data >= 0).all() and rows_off <= _SHARES and columns_off <= _SHARES),
-        f"weights that {result.selection.method} learned are not checked" if learned else "",
+        f"weights that {result.selection.details.method} learned are not checked"
+        if learned
+        else "",
     )
 
 
@@ -265,7 +284,7 @@ def certificate_checks(result: Result) -> Iterator[Check]:
     selection, problem = result.selection, result.problem
     certificate, proof = selection.certificate, None
     if selection.details.proof is not None or (certificate and certificate.proof is not None):
-        proof = proof_of(problem, selection.indices, _slack(result))
+        proof = prove(problem, selection.indices, Budget(), _slack(result))
         said = {
             selection.details.proof,
             selection.details.proof if certificate is None else certificate.proof,

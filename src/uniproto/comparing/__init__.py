@@ -1,1 +1,1 @@
-"""Methods side by side on one problem, and costs over k: `uniproto.compare`, `uniproto.path`."""
+"""Comparisons of methods, and costs over k: `uniproto.compare`, `uniproto.path`."""

@@ -1,7 +1,7 @@
-"""How well prototypes stand in for labelled data, and how unequally a method weighs them.
+"""Accuracy of nearest-prototype classification, and the skew of learned weights.
 
-Classification is by the nearest prototype in the metric the prototypes were selected with: a
-Euclidean neighbour after a selection by cosine would judge another geometry than the one used.
+The nearest prototype is that in the metric of the selection: Euclidean neighbours after a selection
+by cosine would evaluate another geometry.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, pieces_of
 
-_BLOCK_ENTRIES = 2**21  # costs computed together: a tile, never all k × n of them
+_BLOCK_ENTRIES = 2**21  # costs computed at once, of all k × n
 _SMALL = 0.5  # a class below this share of the mean class size is a minority
 
 
 class LabelsWarning(UserWarning):
-    """Labels that are legal, but make some accuracy say less than it seems to."""
+    """The labels are valid, but limit what an accuracy can show."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def nearest_prototype(costs: Costs, prototypes: NDArray[np.integer[Any]]) -> NDA
     """
     n = costs.shape[1]
     if isinstance(costs, FeatureCosts):
-        costs = costs.unsaturated()  # of targets far from all prototypes one is still the nearest
+        costs = costs.unsaturated()  # else all prototypes tie for a far target
     chosen = costs.restrict(np.asarray(prototypes, np.intp), EVERY)
     nearest = np.empty(n, np.intp)
 
@@ -103,7 +103,9 @@ def minority_classes(
         sizes = np.bincount(codes)
         return [classes[place] for place in np.flatnonzero(sizes < _SMALL * sizes.mean())]
     if isinstance(minority, str) or not isinstance(minority, Collection):
-        raise InvalidInputError(f"'minority' must be a list of classes, not {minority!r}.")
+        raise InvalidInputError(
+            f"must be a list of classes, not {minority!r}.", parameter="minority"
+        )
     by_text = {str(name): name for name in classes}  # as the command line names them
     named = [name if name in classes else by_text.get(str(name)) for name in minority]
     if None in named:
@@ -112,28 +114,29 @@ def minority_classes(
 
 
 def checked_labels(labels: Any, problem: Problem) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """One label per source row and one per target row; None where there are none at all."""
+    """One label per source row and one per target row; None without labels."""
     if labels is None:
         return None
     of_source, of_target = problem.both_labels(labels, "labels")
     source = as_labels(of_source, "labels", problem.m)
     if of_target is None and not problem.same_set:
         raise InvalidInputError(
-            "'labels' needs those of the target, too: labels=(of the source's rows, of the "
-            "target's)."
+            "needs those of the target, too: labels=(of the source's rows, of the target's).",
+            parameter="labels",
         )
     target = source if of_target is None else as_labels(of_target, "labels", problem.n)
     known, wanted = set(_classes(source, "labels")[0]), _classes(target, "labels")[0]
     if known.isdisjoint(wanted):
         raise InvalidInputError(
-            f"'labels' must have at least one class of the target. The source has {_few(known)}, "
-            f"the target {_few(wanted)}; the number 1 is not the text '1'."
+            f"must have at least one class of the target. The source has {_few(known)}, "
+            f"the target {_few(wanted)}; the number 1 is not the text '1'.",
+            parameter="labels",
         )
     return source, target
 
 
 def doubts(source: NDArray[Any], target: NDArray[Any], k: int) -> list[str]:
-    """What a reader of the accuracies must know: classes that no choice could get right."""
+    """Warnings about classes that no selection could get right."""
     known, wanted = set(source.tolist()), _classes(target)[0]
     found = []
     if missing := [name for name in wanted if name not in known]:
@@ -149,9 +152,9 @@ def doubts(source: NDArray[Any], target: NDArray[Any], k: int) -> list[str]:
 
 
 def weight_skew(weights: NDArray[np.float64]) -> tuple[float, float]:
-    """Largest weight over smallest (infinite where that is 0), and entropy over log k.
+    """Largest weight over smallest (infinite if that is 0), and entropy over log k.
 
-    Equal weights give (1, 1); a single prototype that carries everything has entropy 0.
+    Equal weights give (1, 1); if one prototype has all the weight, the entropy is 0.
 
     >>> ratio, entropy = weight_skew(np.array([0.5, 0.25, 0.25]))
     >>> ratio, round(entropy, 3)
@@ -170,7 +173,7 @@ def weight_skew(weights: NDArray[np.float64]) -> tuple[float, float]:
 def _classes(
     labels: NDArray[Any], parameter: str = "labels"
 ) -> tuple[list[Hashable], NDArray[np.intp]]:
-    """The classes in order, as plain values, and each row's place among them."""
+    """The sorted classes as Python values, and each row's index into them."""
     names, codes = distinct_labels(labels, parameter)
     return names.tolist(), codes
 

@@ -1,4 +1,4 @@
-"""The charts of results that commands write: methods side by side, and costs over k."""
+"""Charts and pages of comparisons, and of costs over k."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RANDOM = "random, ± one standard deviation"
 
 
 def comparison_chart(comparison: Comparison) -> Any:
-    """Panels side by side, one line per method: cost, accuracy (with labels), time."""
+    """Panels with one line per method: cost, accuracy (with labels) and time."""
     summaries = comparison.summary_rows
     panels = [each.chart for each in _panels(comparison)]
     panels = [panels[0], *(panel.encode(y=_method_axis(summaries)) for panel in panels[1:])]
@@ -48,7 +48,7 @@ def comparison_chart(comparison: Comparison) -> Any:
 
 
 def _panels(comparison: Comparison, **changes: Any) -> list[PageChart]:
-    """A panel for each thing that methods are compared by."""
+    """A panel for each quantity that is compared."""
     summaries = comparison.summary_rows
     found = [
         (
@@ -73,6 +73,7 @@ def _cost_panel(rows: list[dict[str, Any]], summaries: list[dict[str, Any]]) -> 
     runs = alt.Chart(alt.Data(values=[{name: row[name] for name in shown} for row in rows]))
     means = alt.Chart(alt.Data(values=_means(summaries)))
     x = alt.X("cost:Q", title="optimal-transport cost (lower is better)", scale=loose_scale(alt))
+    x = x.axis(tickCount=5, labelOverlap="greedy")
     y = _method_axis(summaries, labelled=True)
     return alt.layer(
         runs.mark_circle(size=40, color=BLUE, opacity=0.35).encode(
@@ -124,7 +125,11 @@ def _time_panel(summaries: list[dict[str, Any]]) -> Any:
                 "seconds:Q",
                 title="seconds to pick (logarithmic)",
                 scale=alt.Scale(type="log"),
-                axis=alt.Axis(format="~g", values=[10.0**power for power in range(-6, 6)]),
+                axis=alt.Axis(
+                    format="~g",
+                    values=[10.0**power for power in range(-6, 6)],
+                    labelOverlap="greedy",
+                ),
             ),
             y=_method_axis(summaries, labelled=True),
             tooltip=["method:N", alt.Tooltip("seconds:Q", format=".3g")],
@@ -139,7 +144,7 @@ def _method_axis(summaries: list[dict[str, Any]], labelled: bool = False) -> Any
 
 
 def _means(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a method costs on average, with the ends of a line of one standard deviation."""
+    """Mean costs, with the ends of a line of ± one standard deviation."""
     return [
         {
             "method": summary["method"],
@@ -153,7 +158,7 @@ def _means(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def path_chart(path: KPath) -> Any:
-    """Cost against k: the method's, random's, and the bound no choice can be below."""
+    """Cost against k: of the method, of random rows, and the lower bound."""
     m, n = path.shape
     return styled(
         path_panel(path).properties(width=620),
@@ -164,7 +169,7 @@ def path_chart(path: KPath) -> Any:
 
 
 def path_panel(path: KPath) -> Any:
-    """The same without title and style."""
+    """The chart without title and style."""
     x = alt.X(
         "k:Q",
         title="number of prototypes k (logarithmic)",
@@ -173,19 +178,19 @@ def path_panel(path: KPath) -> Any:
     )
     layers = _cost_lines(path, x)
     if path.knee is not None:
-        layers += _mark(x, path.knee, f"knee: k = {path.knee}", "top")
+        layers += _mark(path, x, path.knee, f"knee: k = {path.knee}", "top")
     if path.max_cost is not None and path.chosen is not None:
         layers += [
             alt.Chart(alt.Data(values=[{"cost": path.max_cost}]))
             .mark_rule(color=GREY, strokeDash=[2, 3])
             .encode(y="cost:Q")
         ]
-        layers += _mark(x, path.chosen, f"chosen: k = {path.chosen}", "bottom")
+        layers += _mark(path, x, path.chosen, f"chosen: k = {path.chosen}", "bottom")
     return alt.layer(*layers).properties(height=360)
 
 
 def _cost_lines(path: KPath, x: Any) -> list[Any]:
-    """A line with points for each of those compared; random's has a band."""
+    """A line with points for each series; that of random rows has a band."""
     random = _random_points(path)
     points = [*_points(path, "cost", path.method), *_points(path, "lower_bound", _BOUND), *random]
     present = list(dict.fromkeys(point["line"] for point in points))
@@ -247,14 +252,16 @@ def _random_points(path: KPath) -> list[dict[str, Any]]:
     ]
 
 
-def _mark(x: Any, k: int, words: str, side: str) -> list[Any]:
-    """A vertical line at k, with words beside it."""
+def _mark(path: KPath, x: Any, k: int, words: str, side: str) -> list[Any]:
+    """A vertical line at k, with a label on the side that has more room."""
+    is_right = k**2 > path.rows[0]["k"] * path.rows[-1]["k"]  # of the middle, as k is logarithmic
+    place: dict[str, Any] = {"align": "right" if is_right else "left", "dx": -6 if is_right else 6}
     at = alt.Chart(alt.Data(values=[{"k": k}]))
     halo, ink = {"stroke": HALO, "strokeWidth": 5}, {"color": INK}
     return [
         at.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x=x),
         *(
-            at.mark_text(align="left", dx=6, fontSize=13, fontWeight="bold", **style).encode(
+            at.mark_text(**place, fontSize=13, fontWeight="bold", **style).encode(
                 x=x, y=alt.value(14 if side == "top" else 346), text=alt.value(words)
             )
             for style in (halo, ink)
@@ -263,7 +270,7 @@ def _mark(x: Any, k: int, words: str, side: str) -> list[Any]:
 
 
 def comparison_page(comparison: Comparison) -> ResultsPage:
-    """Several methods on one problem."""
+    """The page of a comparison."""
     summaries = comparison.summary_rows
     best = summaries[0]
     m, n = comparison.shape
@@ -302,7 +309,7 @@ def comparison_page(comparison: Comparison) -> ResultsPage:
 
 
 def path_page(path: KPath) -> ResultsPage:
-    """Costs over k."""
+    """The page of costs over k."""
     m, n = path.shape
     first, last = path.rows[0], path.rows[-1]
     headline = f"From {first['k']:,} to {last['k']:,} prototypes"
@@ -327,18 +334,27 @@ def path_page(path: KPath) -> ResultsPage:
         ]
         for row in path.rows
     ]
+    rows = [[*row, "knee" if row[0] == f"{path.knee or 0:,}" else ""] for row in rows]
+    if path.chosen is not None and path.selection is not None:
+        why = f"chosen: the smallest k found with a cost of at most {path.max_cost:g}"
+        place = sum(each["k"] < path.chosen for each in path.rows)
+        if place < len(rows) and rows[place][0] == f"{path.chosen:,}":
+            rows[place][-1] = why
+        else:  # found between those that were asked for
+            cost = figure(path.selection.cost)
+            rows.insert(place, [f"{path.chosen:,}", cost, "–", "–", "–", why])
     return ResultsPage(
         eyebrow=f"{cut(path.method, LONGEST_NAME)} on {counted(m, 'source row')} for "
         f"{counted(n, 'target')}, {path.metric} costs",
         headline=headline,
         lead=lead,
         charts=[PageChart("path", "Cost over k", words, path_panel(path))],
-        table=["k", "cost", "no choice can be below", "random", "time"],
+        table=["k", "cost", "no choice can be below", "random", "time", "why"],
         rows=rows,
         notes=[
-            "Every line is a run of its own: no line's rows are the first of another's.",
+            "Each line is a separate run: the rows of one are not the first rows of another.",
             "The knee is where the cost lies farthest below the straight line from the first k to "
-            "the last, over log k. It depends on which k were tried: a hint, not a law.",
+            "the last, over log k. It depends on which k were tried.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Several methods on the same problem, judged alike."""
+"""Several methods on the same problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from uniproto.comparing.accuracy import (
     weight_skew,
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
-from uniproto.errors import InvalidInputError, UniprotoError
+from uniproto.errors import InvalidInputError, UniprotoError, WrongTypeError
 from uniproto.methods import (
     FOR_A_TASK,
     METHODS,
@@ -55,12 +55,12 @@ def compare(
     progress: bool | None = None,
     **problem: Unpack[ProblemOptions],
 ) -> Comparison:
-    """Run several methods on the same problem and set their results side by side.
+    """Run several methods on the same problem and compare the results.
 
-    Costs are those of equally weighted prototypes, by an exact solve (`cost_is_exact` says where
-    that did not fit), also for methods that learn weights. With labels, every target row is given
-    the label of its nearest prototype in `metric`; the share that is right is the accuracy. All
-    target rows count alike there, whatever their weights.
+    Costs are those of equally weighted prototypes, also for methods that learn weights, by an exact
+    solve (`cost_is_exact` is False where that did not fit). With labels, each target row is given
+    the label of its nearest prototype in `metric`; the accuracy is the share of correct labels, in
+    which all target rows count equally, whatever their weights.
 
     Args:
         source: the pool, or a `Problem`, as for `select`.
@@ -81,8 +81,8 @@ def compare(
     Returns:
         A `Comparison`: `rows`, `summary_rows`, `table()`, `save(folder)`.
 
-    `seconds` and `peak_memory` are of picking alone, after a run on a few rows has loaded the
-    method's compiled code; see `docs/comparing.md` for what is measured.
+    `seconds` and `peak_memory` are those of the selection alone, after a warm-up run on a few rows;
+    see `docs/comparing.md` for what is measured.
 
     >>> import uniproto
     >>> points = [[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]]
@@ -91,14 +91,16 @@ def compare(
     (6, 'uniproto', 1.0)
     """
     if "seed" in problem:
-        raise InvalidInputError("compare() has no parameter 'seed'. Did you mean 'seeds'?")
+        raise WrongTypeError(
+            "is no parameter of compare(). Did you mean 'seeds'?", parameter="seed"
+        )
     chosen = _labelled(_COMPARED if methods is None else methods)
     listed = as_seeds(seeds)
     if isinstance(labels, str) and not isinstance(source, Problem):
-        problem["columns"] = ignoring(problem.get("columns"), labels)
+        problem["features"] = ignoring(problem.get("features"), labels)
     question = as_problem("compare", source, target, problem)
     question = question.with_k(k).with_seed(listed[0])
-    judge = _Judge(question, checked_labels(labels, question), minority)
+    judge = _MethodEvaluator(question, checked_labels(labels, question), minority)
     for text in judge.warnings:
         warnings.warn(LabelsWarning(text), stacklevel=2)
     rows, ran, skipped = _run(
@@ -123,35 +125,38 @@ def compare(
 def _labelled(
     methods: Iterable[str | Method] | Mapping[str, str | Method],
 ) -> dict[str, Method]:
-    """Methods by the label each goes under."""
+    """Methods by label."""
     if isinstance(methods, Mapping):
         chosen = {str(label): as_method(method, "methods") for label, method in methods.items()}
     else:
         if isinstance(methods, str) or not isinstance(methods, Iterable):
-            raise InvalidInputError(f"'methods' must be a list or a mapping, not {methods!r}.")
+            raise InvalidInputError(
+                f"must be a list or a mapping, not {methods!r}.", parameter="methods"
+            )
         chosen = {}
         for each in methods:
             method = as_method(each, "methods")
             label = method_label(method)
             if label in chosen:
                 raise InvalidInputError(
-                    f"'methods' names {label!r} twice. Pass a mapping from labels to methods."
+                    f"names {label!r} twice. Pass a mapping from labels to methods.",
+                    parameter="methods",
                 )
             chosen[label] = method
     if not chosen:
-        raise InvalidInputError("'methods' must name at least one method.")
+        raise InvalidInputError("must name at least one method.", parameter="methods")
     return chosen
 
 
 def _run(
-    judge: _Judge,
+    judge: _MethodEvaluator,
     methods: dict[str, Method],
     seeds: list[int],
     progress: Progress,
     *,
     explicit: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, str]]:
-    """The rows of every method on every seed it needs, its options, and why some were skipped."""
+    """The results of each method and seed, the methods' options, and why some were skipped."""
     planned: dict[str, list[int | None]] = {
         label: [*seeds] if draws_at_random(method) else [None] for label, method in methods.items()
     }
@@ -161,7 +166,7 @@ def _run(
     small = small_problem(judge.problem)
     failing = {label for label, method in methods.items() if not warms_up(small, method)}
     with progress.stage("compare", sum(map(len, planned.values()))) as advance:
-        # What will likely fail goes first: an error is better known before an hour's work.
+        # Methods that are likely to fail run first, so that errors are raised early.
         for label in sorted(methods, key=lambda label: label not in failing):
             found = []
             try:
@@ -176,13 +181,16 @@ def _run(
                 advance(len(planned[label]) - len(found))
                 continue
             rows[label] = found
-            options[label] = {"method": selection.method, "options": selection.details.options}
+            options[label] = {
+                "method": selection.details.method,
+                "options": selection.details.options,
+            }
     ran = [label for label in methods if label in rows]
     every = [row for label in ran for row in rows[label]]
     return every, {label: options[label] for label in ran}, skipped
 
 
-class _Judge:
+class _MethodEvaluator:
     """Runs a method on the problem and measures what it chose."""
 
     def __init__(
@@ -205,7 +213,9 @@ class _Judge:
             self.proportional = dict(zip(self.classes, shares.tolist(), strict=True))
             self.warnings = doubts(source, target, problem.k)
         elif minority is not None:
-            raise InvalidInputError("'minority' needs 'labels'. Name the column of classes.")
+            raise InvalidInputError(
+                "needs 'labels'. Name the column of classes.", parameter="minority"
+            )
 
     def run(self, method: Method, seed: int | None) -> tuple[Selection, dict[str, Any]]:
         with PeakMemory() as peak:
@@ -238,12 +248,12 @@ class _Judge:
 
 
 _COMPARED = tuple(name for name in METHODS if name not in FOR_A_TASK)
-_WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough for every loop of a method to run once
+_WARM_UP_ROWS, _WARM_UP_K = 500, 100  # enough to compile every loop of a method
 _WARM_UP_SECONDS = 0.5
 
 
 def draws_at_random(method: Method) -> bool:
-    """Whether the seed can change a method's picks. A method we do not know may well draw."""
+    """Whether the seed can change a method's picks; assumed of methods that do not say."""
     return bool(getattr(method, "draws", True))
 
 
@@ -265,7 +275,7 @@ def method_label(method: Method) -> str:
 
 
 def small_problem(problem: Problem) -> Problem:
-    """A few rows of the problem, without its conditions."""
+    """A few rows of the problem, without its constraints."""
     rows, targets = (
         np.unique(np.linspace(0, count - 1, min(count, _WARM_UP_ROWS)).astype(np.intp))
         for count in problem.costs.shape
@@ -280,11 +290,11 @@ def small_problem(problem: Problem) -> Problem:
 
 
 def warms_up(small: Problem, method: Method) -> bool:
-    """Load what the method needs, so that it is not counted as the method's time and memory."""
+    """Run the method once, so that loading code does not count as its time and memory."""
     if isinstance(method, UniProto) and method.seconds is not None:
         method = replace(method, seconds=_WARM_UP_SECONDS)
     try:
         run_method(small, method, progress=False)
-    except UniprotoError:  # the full problem gives the better message
+    except UniprotoError:  # the full problem raises it again, with a better message
         return False
     return True

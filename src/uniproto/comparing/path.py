@@ -1,4 +1,4 @@
-"""How many prototypes? Costs, bounds and random's cost over k, and the smallest k that will do."""
+"""Choosing k: costs, lower bounds and costs of random rows over k."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from uniproto.problem.problem import (
 )
 from uniproto.report.words import mean_and_spread
 from uniproto.runtime.progress import Progress
-from uniproto.select import as_time_limit, run_method
-from uniproto.selection.selection import Selection
+from uniproto.select import run_method
+from uniproto.selection.selection import Selection, as_time_limit
 
 _DEFAULT_COUNT = 8
 _DEFAULT_LARGEST = 500
@@ -40,17 +40,17 @@ def path(
     progress: bool | None = None,
     **problem: Unpack[ProblemOptions],
 ) -> KPath:
-    """Select for several k and show what each more prototype buys.
+    """Select for several k, and show how the cost falls.
 
-    Every k is a run of its own: the first 15 picks of k=60 are not the picks of k=15, and cost
-    more. Each comes with a lower bound on the cost of any k rows, and with the cost of random ones.
+    Each k is a separate run: the first 15 picks of k=60 are not the picks of k=15, and cost more.
+    Each comes with a lower bound on the cost of any k rows, and with the cost of random rows.
 
     Args:
         source: the pool, or a `Problem`, as for `select`.
         ks: the numbers of prototypes to try. Default: about eight, evenly spaced in log k, up to
             half of the source or 500.
         target: what the chosen rows must represent. Default: the source itself.
-        method: the method whose cost is looked at.
+        method: the method whose costs are computed.
         max_cost: also find the smallest k whose cost is at most this, by bisection below the
             first of `ks` that reaches it. Costs fall as k grows, but not at every step (four
             prototypes may fit four clusters better than five): the k before the one found costs
@@ -83,21 +83,26 @@ def path_of(
 ) -> KPath:
     """The path of a checked problem.
 
-    `certify` as for `select`, at each k; `random_seeds` says how many random choices (or with which
-    seeds) each k is compared with, 0 for none.
+    `certify` is as for `select`, at each k; `random_seeds` is the number of random selections that
+    each k is compared with (0 for none), or their seeds.
     """
     chosen = as_method(method)
     if not isinstance(problem._budgets, str):
-        raise InvalidInputError("Counts for each group fit one k only. Use balanced 'budgets'.")
+        raise InvalidInputError(
+            "must not be counts for each group, which fit one k only. Use 'balanced'.",
+            parameter="budgets",
+        )
     if max_cost is not None and not finite_number(max_cost) >= 0:
-        raise InvalidInputError(f"'max_cost' must be a cost of at least 0, not {max_cost!r}.")
+        raise InvalidInputError(
+            f"must be a cost of at least 0, not {max_cost!r}.", parameter="max_cost"
+        )
     certified, limit = as_time_limit(certify)
     no_random = isinstance(random_seeds, int) and random_seeds == 0
     seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
     given, free = len(problem.initial), len(problem.candidates)
     smallest = max(1, given)
     listed = _default_ks(smallest, given + free) if ks is None else _checked_ks(ks)
-    largest = problem.with_k(listed[-1])  # what is wrong with it is said before any work
+    largest = problem.with_k(listed[-1])  # raises before any work if it is too large
 
     def run(k: int) -> Selection:
         return run_method(problem.with_k(k), chosen, progress=False)
@@ -107,11 +112,11 @@ def path_of(
     found: Selection | None = None
     searched: dict[int, float] = {}
     with bars.stage("path", len(listed)) as advance:
-        warms_up(small_problem(largest), chosen)  # the first k must not pay for loading code
+        warms_up(small_problem(largest), chosen)  # else the first k would include loading code
         for k in listed:
             selection = run(k)
             if certified:
-                selection.certify(time_limit=limit, progress=False)
+                selection.certify(seconds=limit, progress=False)
             rows.append(_row(selection, _random_costs(problem.with_k(k), seeds)))
             if max_cost is not None and found is None and selection.cost <= max_cost:
                 found = selection
@@ -136,11 +141,11 @@ def path_of(
 
 
 def knee_of(ks: Sequence[int], costs: Sequence[float]) -> int | None:
-    """The k after which the cost falls least: farthest below the line from first to last point.
+    """The k whose cost is farthest below the line from the first to the last point.
 
-    Over log k, both axes scaled to their range, so that neither the unit of cost nor the length
-    of the path matters. None with fewer than three points, or where the cost never runs below
-    that line. It depends on which ks were looked at: it is a hint, not a property of the data.
+    Distances are over log k, with both axes scaled to their range, so that neither the unit of cost
+    nor the length of the path matters. None with fewer than three points, or if no cost is below
+    that line. The knee depends on the ks that were tried.
 
     >>> knee_of([10, 20, 40, 80], [1.0, 0.4, 0.3, 0.25])
     20
@@ -179,8 +184,9 @@ def _random_costs(problem: Problem, seeds: Sequence[int]) -> list[float]:
 def _unreached(max_cost: float, rows: Sequence[dict[str, Any]]) -> InfeasibleError:
     best = min(rows, key=lambda row: row["cost"])
     return InfeasibleError(
-        f"No k of 'ks' reaches 'max_cost' {max_cost:g}; the lowest cost is {best['cost']:.6g}, at "
-        f"k={best['k']}. Raise it, or add larger values to ks."
+        f"must be at least {best['cost']:.6g}, the lowest cost of these 'ks', at k={best['k']} "
+        f"(got {max_cost:g}). Raise it, or add larger values to 'ks'.",
+        parameter="max_cost",
     )
 
 
@@ -218,5 +224,5 @@ def _checked_ks(ks: Iterable[int]) -> list[int]:
     except TypeError:
         listed = []
     if not listed or listed[0] < 1:
-        raise InvalidInputError(f"'ks' must be whole numbers of at least 1, not {ks!r}.")
+        raise InvalidInputError(f"must be whole numbers of at least 1, not {ks!r}.", parameter="ks")
     return listed

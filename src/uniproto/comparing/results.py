@@ -1,21 +1,21 @@
-"""What comparisons and paths over k share: their seeds, their tables and the files they write."""
+"""Results of `compare` and `path`: seeds, tables and files."""
 
 from __future__ import annotations
 
-import math
 import os
 import textwrap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from uniproto.data.columns import as_frame
 from uniproto.errors import InvalidInputError, as_index, printable
 from uniproto.geometry.metrics import metric_label
-from uniproto.report.words import mean_and_spread
+from uniproto.report.words import aligned, html_table, mean_and_spread, number_column
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import publishing, require_publishable, write_record
 from uniproto.runs.records import as_table, versions, without_infinity
@@ -23,13 +23,13 @@ from uniproto.runtime.memory import readable
 from uniproto.selection.selection import Selection
 
 if TYPE_CHECKING:
-    from uniproto.report.page import ResultsPage
+    import pandas as pd
 
-_MOST_PLACES = 8
+    from uniproto.report.page import ResultsPage
 
 
 def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
-    """Seeds 0, 1, … for a number of them, or the seeds themselves.
+    """The seeds 0, 1, … for a number of seeds, or the given seeds.
 
     >>> as_seeds(3), as_seeds([7, 11])
     ([0, 1, 2], [7, 11])
@@ -41,55 +41,17 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
         listed = []
     if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
         raise InvalidInputError(
-            f"{parameter!r} must be a number of seeds, or different seeds of at least 0, not "
-            f"{seeds!r}."
+            f"must be a number of seeds, or different seeds of at least 0, not {seeds!r}.",
+            parameter=parameter,
         )
     return listed
-
-
-def number_column(
-    values: Sequence[tuple[float | None, float | None]], *, places: int | None = None
-) -> list[str]:
-    """Numbers with their spreads, all to the same decimal place and below one another.
-
-    `places` says how many decimals; without it, so many that the smallest has four digits.
-
-    >>> number_column([(0.123456, 0.00321), (0.0514, None), (None, None)])
-    ['0.12346 ± 0.00321', '0.05140          ', '–          ']
-    """
-    sizes = [abs(mean) for mean, _ in values if mean and math.isfinite(mean)]
-    if places is None:
-        places = 3 - math.floor(math.log10(min(sizes))) if sizes else 0
-    form = f".{max(0, places)}f" if places <= _MOST_PLACES else ".3e"
-    spreads = ["" if spread is None else f" ± {spread:{form}}" for _, spread in values]
-    width = max(map(len, spreads), default=0)
-    return [
-        ("–" if mean is None else f"{mean:{form}}") + spread.ljust(width)
-        for (mean, _), spread in zip(values, spreads, strict=True)
-    ]
-
-
-def aligned(columns: Mapping[str, Sequence[str]]) -> str:
-    """A table of text by column titles: the first to the left, the others to the right."""
-    parts = []
-    for place, (title, cells) in enumerate(columns.items()):
-        title, cells = printable(title), [printable(cell) for cell in cells]
-        # A title stands above the numbers, not above the spreads beside them.
-        blank = max((len(cell) - len(cell.rstrip()) for cell in cells), default=0)
-        width = max(map(len, (title, *cells)))
-        if place == 0:
-            parts.append([cell.ljust(width) for cell in (title, *cells)])
-        else:
-            head = title.rjust(max(0, width - blank)).ljust(width)
-            parts.append([head, *(cell.rjust(width) for cell in cells)])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
 
 
 _ENDINGS = ("parquet", "csv", "png", "svg", "html")
 
 
 def require_results_folder(folder: Path, name: str) -> None:
-    """Refuse, before the work, a folder where files of others have the names of the results."""
+    """Refuse, before the work, a folder in which the names of the results are taken."""
     require_writable(folder)
     require_publishable(folder, f"{name}.json", [f"{name}.{ending}" for ending in _ENDINGS])
 
@@ -102,7 +64,7 @@ def save_results(
     chart: Any,
     page: ResultsPage,
 ) -> Path:
-    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none, beside what is there."""
+    """Write NAME.parquet, .csv, .json, .png, .svg and .html, all or none."""
     from uniproto.report.charts import save_chart
     from uniproto.report.page import render_results
 
@@ -121,22 +83,22 @@ def save_results(
 JUDGED = ("accuracy", "balanced_accuracy", "minority_accuracy")
 _MEASURED = ("cost", "seconds", "weight_ratio", "weight_entropy")
 _BY_CLASS = ("class_accuracy", "class_prototypes")
-_MOST_CLASSES = 16  # printed side by side; files hold them all
+_MOST_CLASSES = 16  # that are printed; files hold all
 _WIDTH = 100
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several methods chose for one problem. Made by `uniproto.compare`.
+    """Results of several methods on one problem. Made by `uniproto.compare`.
 
-    `rows` has one dict per method and seed: `method`, `seed` (None where the method draws nothing
-    at random), `cost`, `cost_is_exact`, `seconds` (of picking alone), `peak_memory` (bytes above
-    where the process stood), `weight_ratio` and `weight_entropy` (of the weights the method
-    learned; 1 and 1 where all have equal weight), `accuracy`, `balanced_accuracy`,
+    `rows` has one dict per method and seed: `method`, `seed` (None for a deterministic method),
+    `cost`, `cost_is_exact`, `seconds` (of the selection alone), `peak_memory` (growth of the
+    process in bytes), `weight_ratio` and `weight_entropy` (of the weights the method learned; 1
+    and 1 if all are equal), `accuracy`, `balanced_accuracy`,
     `minority_accuracy` (None without labels, the last also without minority classes),
     `class_accuracy` and `class_prototypes` (dicts, empty without labels) and `indices`.
-    `proportional` is how many prototypes each class would have by its share of the target rows.
-    `skipped` says why a method was skipped; `warnings` what a reader of the accuracies must know.
+    `proportional` is the number of prototypes of each class in proportion to its target rows.
+    `skipped` holds the reason for each skipped method; `warnings` are about the labels.
     """
 
     rows: list[dict[str, Any]]
@@ -156,8 +118,8 @@ class Comparison:
     def summary_rows(self) -> list[dict[str, Any]]:
         """One dict per method, the lowest mean cost first.
 
-        Each figure is a mean over seeds, `<figure>_spread` its standard deviation (None where
-        there is one run only), but `peak_memory` is the most; `runs` says how many there were.
+        Values are means over seeds, `<name>_spread` their standard deviations (None after a single
+        run), but `peak_memory` is the maximum; `runs` is the number of runs.
         """
         found = []
         for label in self.methods:
@@ -177,8 +139,17 @@ class Comparison:
             found.append(summary)
         return sorted(found, key=lambda summary: summary["cost"])
 
+    def to_frame(self) -> pd.DataFrame:
+        """A data frame with a line for each method and seed."""
+        return as_frame(as_table([_flat(row) for row in self.rows]), "save(folder)")
+
+    def _repr_html_(self) -> str:
+        """The table of methods for notebooks."""
+        notes = self.notes(self.summary_rows)
+        return html_table(str(self).split("\n")[0], self._columns(self.summary_rows), notes)
+
     def table(self) -> None:
-        """Print the methods, the lowest cost first, and what was skipped and why."""
+        """Print the methods, the lowest cost first, and why others were skipped."""
         print(self)
 
     def __str__(self) -> str:
@@ -187,7 +158,7 @@ class Comparison:
         parts = [
             f"{self.k} of {m:,} source rows for {n:,} targets "
             f"({metric_label(self.metric, self.bandwidth)})",
-            self._figures(summaries),
+            aligned(self._columns(summaries)),
         ]
         if self.classes:
             parts.append(self._by_class(summaries))
@@ -197,10 +168,11 @@ class Comparison:
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.methods)}; k={self.k}, {len(self.rows)} runs)"
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, command: str = "") -> Path:
         """Write comparison.parquet, .csv, .json and the plot (.png, .svg, .html).
 
-        All of them or none; other files of the folder stay.
+        All of them or none; other files in the folder are left alone. The page names the `command`
+        that asked for it.
         """
         from uniproto.comparing.charts import comparison_chart, comparison_page
 
@@ -217,10 +189,10 @@ class Comparison:
             [_flat(row) for row in self.rows],
             record,
             comparison_chart(self),
-            comparison_page(self),
+            replace(comparison_page(self), command=command),
         )
 
-    def _figures(self, summaries: list[dict[str, Any]]) -> str:
+    def _columns(self, summaries: list[dict[str, Any]]) -> dict[str, list[str]]:
         costs = number_column([(each["cost"], each["cost_spread"]) for each in summaries])
         lowest = summaries[0]["cost"]
         columns = {
@@ -243,7 +215,7 @@ class Comparison:
                 columns[name.removesuffix("_accuracy")] = number_column(
                     [(each[name], each[f"{name}_spread"]) for each in summaries], places=3
                 )
-        return aligned(columns)
+        return columns
 
     def _by_class(self, summaries: list[dict[str, Any]]) -> str:
         if len(self.classes) > _MOST_CLASSES:
@@ -264,11 +236,11 @@ class Comparison:
         if drawn:
             notes.append(f"± is the standard deviation over {len(self.seeds)} seeds")
         elif any(row["seed"] is not None for row in self.rows):
-            notes.append("one seed says nothing about the spread of random draws: ask for more")
+            notes.append("one seed says nothing about the spread of random draws: use more")
         if self.minority:
             notes.append(f"° minority classes: {', '.join(map(str, self.minority))}")
         elif self.classes:
-            notes.append("no class is below half the mean class size: there is no minority")
+            notes.append("no class is below half the mean class size, so none is a minority")
         notes += [f"warning: {text}" for text in self.warnings]
         notes += [f"skipped: {label}: {reason}" for label, reason in self.skipped.items()]
         return [
@@ -278,7 +250,7 @@ class Comparison:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with one column per class, and without the picks, which a table has no place for."""
+    """The row with one column per class, and without the indices."""
     plain = {name: value for name, value in row.items() if not isinstance(value, dict | list)}
     shares = {f"accuracy_{name}": share for name, share in row["class_accuracy"].items()}
     counts = {f"prototypes_{name}": count for name, count in row["class_prototypes"].items()}
@@ -290,11 +262,11 @@ class KPath:
     """Costs over k. Made by `uniproto.path`.
 
     `rows` has one dict for each k in `ks`, ascending: `k`, `cost`, `cost_is_exact`,
-    `lower_bound` (no choice of k rows can be below it; None without `certify`), `random_cost`
-    and `random_spread` (mean and standard deviation of random choices) and `seconds` (of picking).
-    `knee` is the k after which more prototypes help least, see `knee_of`. With `max_cost`,
-    `chosen` is the smallest k found that reaches it, `selection` its selection, and `searched`
-    the costs at every k tried between those of `ks`.
+    `lower_bound` (on the cost of any k rows; None without `certify`), `random_cost` and
+    `random_spread` (mean and standard deviation over random selections) and `seconds` (of the
+    selection alone). `knee` is the k after which more prototypes help least, see `knee_of`. With
+    `max_cost`, `chosen` is the smallest k found that reaches it, `selection` its selection, and
+    `searched` the costs at the other k that were tried.
     """
 
     rows: list[dict[str, Any]]
@@ -308,15 +280,23 @@ class KPath:
     selection: Selection | None = None
     searched: dict[int, float] = field(default_factory=dict)
 
+    def to_frame(self) -> pd.DataFrame:
+        """A data frame with a line for each k."""
+        return as_frame(as_table(self.rows), "save(folder)")
+
+    def _repr_html_(self) -> str:
+        """The table of costs for notebooks."""
+        title, *_, last = str(self).split("\n\n")
+        return html_table(title, self._columns(), [last])
+
     def table(self) -> None:
         """Print a line for each k, with the knee and the chosen k marked."""
         print(self)
 
-    def __str__(self) -> str:
-        m, n = self.shape
+    def _columns(self) -> dict[str, list[str]]:
         rows = self.rows
         costs = number_column([(row["cost"], None) for row in rows])
-        columns = {
+        return {
             "k": [str(row["k"]) for row in rows],
             "": ["knee" if row["k"] == self.knee else "" for row in rows],
             "cost": [
@@ -328,17 +308,20 @@ class KPath:
             "below random": [_below(row["cost"], row["random_cost"]) for row in rows],
             "seconds": [f"{row['seconds']:.3g}" for row in rows],
         }
+
+    def __str__(self) -> str:
+        m, n = self.shape
         parts = [
             f"{printable(self.method)} on {m:,} source rows for {n:,} targets "
             f"({metric_label(self.metric, self.bandwidth)})",
-            aligned(columns),
+            aligned(self._columns()),
         ]
         if self.selection is not None:
             parts.append(
                 f"k = {self.chosen} is the smallest k found with a cost of at most "
                 f"{self.max_cost:g}: it costs {self.selection.cost:.4g}."
             )
-        parts.append("Every line is a run of its own: no line's rows are the first of another's.")
+        parts.append("Each line is a separate run: its rows are not the first rows of another.")
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:
@@ -346,19 +329,21 @@ class KPath:
         chosen = "" if self.chosen is None else f", chosen={self.chosen}"
         return f"KPath({self.method}, k={ks}; knee={self.knee}{chosen})"
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, command: str = "") -> Path:
         """Write path.parquet, .csv, .json and the plot (.png, .svg, .html).
 
-        With `max_cost`, the chosen selection goes into the folder `selection` beside them.
+        With `max_cost`, the chosen selection is saved in the subfolder `selection`. The page names
+        the `command` that asked for it.
         """
         from uniproto.comparing.charts import path_chart, path_page
 
         folder = Path(folder)
-        told = {name: value for name, value in vars(self).items() if name != "selection"}
-        record = {"format": 1, **told, "versions": versions()}
+        fields = {name: value for name, value in vars(self).items() if name != "selection"}
+        record = {"format": 1, **fields, "versions": versions()}
         if self.selection is not None:
             self.selection.save(folder / "selection")
-        return save_results(folder, "path", self.rows, record, path_chart(self), path_page(self))
+        page = replace(path_page(self), command=command)
+        return save_results(folder, "path", self.rows, record, path_chart(self), page)
 
 
 def _below(cost: float, random_cost: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Turn whatever the user holds (arrays, tables, tensors, sparse matrices) into checked numbers."""
+"""Turn arrays, tables, tensors and sparse matrices into checked numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.files import possible_path
-from uniproto.errors import InvalidInputError, as_index, quoted
+from uniproto.data.whole_numbers import require_whole_numbers
+from uniproto.errors import InvalidInputError, as_index
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _ROWS_CHECKED_TOGETHER = 4096
@@ -25,7 +26,7 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
 
     Accepts the path of a file (what does not fit in `memory` stays on disk), NumPy arrays and
     anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
-    Single precision stays single; narrow integers become single, wide ones double.
+    Single precision is kept; narrow integers become single, wide ones double.
 
     >>> as_matrix([[1, 2], [3, 4]], "source").dtype
     dtype('float64')
@@ -36,26 +37,28 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
         values = read_input(existing_path(values, parameter), memory=memory).features
     elif _are_texts(values):
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold numbers. Turn texts into vectors first: "
-            "uniproto.features.embed_text(texts), or --text on the command line."
+            "must hold numbers, not texts. To compare texts, pass features=Text() (--text).",
+            parameter=parameter,
         )
     matrix = _csr(values, parameter) if sp.issparse(values) else _dense(values, parameter)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InvalidInputError(
-            f"{quoted(parameter)} must be two-dimensional, with at least one row and one column "
-            f"(got shape {matrix.shape}). Reshape it, or check how it was loaded or filtered."
+            f"must be two-dimensional, with at least one row and one column "
+            f"(got shape {matrix.shape}). Reshape it, or check how it was loaded or filtered.",
+            parameter=parameter,
         )
     _require_finite(matrix, parameter)
     return matrix
 
 
 def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
-    """The path of a file, a folder or a pattern; a text must name something that is there."""
+    """The path of a file, a folder or a pattern; raises where nothing is there."""
     path = possible_path(value)
     if isinstance(value, str) and not (path.exists() or glob.glob(value)):
         raise InvalidInputError(
-            f"{quoted(parameter)} must be rows of numbers or the path of a file; no file is called "
-            f"{value!r}. Check the path, or embed texts first (uniproto.features.embed_text)."
+            f"must be rows or the path of a file, and there is no file {value!r}. Check the path; "
+            "to compare texts, pass a list of them with features=Text().",
+            parameter=parameter,
         )
     return path
 
@@ -96,12 +99,12 @@ def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     labels = _plain_array(values, parameter, "must hold one label per row")
     if labels.shape != (length,):
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold one label per row, {length} in all (got shape "
-            f"{labels.shape})."
+            f"must hold one label per row, {length} in all (got shape {labels.shape}).",
+            parameter=parameter,
         )
     if labels.dtype.kind in "OfmM" and any(map(_is_missing, labels)):
         raise InvalidInputError(
-            f"{quoted(parameter)} must have a label in every row. Fill the gaps."
+            "must have a label in every row. Fill the gaps.", parameter=parameter
         )
     return labels
 
@@ -116,8 +119,57 @@ def distinct_labels(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any],
         return np.unique(labels, return_inverse=True)
     except TypeError as error:
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold labels of one kind ({error}). Convert them to strings."
+            f"must hold labels of one kind ({error}). Convert them to strings.", parameter=parameter
         ) from error
+
+
+def in_row_order(values: Any, rows: Any, parameter: str) -> Any:
+    """A pandas Series in the order of a data frame's rows, by its index; other values unchanged.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 30]}, index=["a", "b"])
+    >>> in_row_order(pd.Series([1, 2], index=["b", "a"]), frame, "groups").tolist()
+    [2, 1]
+    """
+    if not (hasattr(values, "iloc") and hasattr(rows, "iloc")) or values.index.equals(rows.index):
+        return values
+    own, index = values.index, rows.index
+    if own.is_unique and index.is_unique and len(own) == len(index) and index.isin(own).all():
+        return values.loc[index]
+    raise InvalidInputError(
+        "must have the index of the rows it is about. Give it that index, or "
+        "pass an array of values in the order of the rows.",
+        parameter=parameter,
+    )
+
+
+def row_numbers(values: Any, rows: Any, parameter: str) -> Any:
+    """Rows of a data frame that a mask or an Index names; other values unchanged.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 30]}, index=["a", "b"])
+    >>> row_numbers(frame.index[1:], frame, "include")
+    array([1])
+    """
+    if not hasattr(rows, "iloc"):
+        return values
+    if not hasattr(values, "get_indexer"):
+        is_mask = str(getattr(values, "dtype", "")) in ("bool", "boolean")
+        return in_row_order(values, rows, parameter) if is_mask else values
+    if not rows.index.is_unique:
+        raise InvalidInputError(
+            "can hold labels only where no two rows share one. Pass row numbers.",
+            parameter=parameter,
+        )
+    found = rows.index.get_indexer(values)
+    if (found < 0).any():
+        unknown = values.tolist()[int(np.argmin(found))]
+        raise InvalidInputError(
+            f"must hold labels of the index of the rows, and {unknown!r} is "
+            "none. Pass a list of row numbers to name positions.",
+            parameter=parameter,
+        )
+    return found
 
 
 def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
@@ -133,18 +185,19 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
         return np.empty(0, np.intp)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"{quoted(parameter)} must be row numbers or a boolean mask of length {m} (got an "
-            f"array of {rows.dtype} with shape {rows.shape})."
+            f"must be row numbers or a boolean mask of length {m} (got an "
+            f"array of {rows.dtype} with shape {rows.shape}).",
+            parameter=parameter,
         )
     if rows.min() < 0 or rows.max() >= m:
-        raise InvalidInputError(f"{quoted(parameter)} must hold row numbers from 0 to {m - 1}.")
+        raise InvalidInputError(f"must hold row numbers from 0 to {m - 1}.", parameter=parameter)
     if len(np.unique(rows)) < len(rows):
-        raise InvalidInputError(f"{quoted(parameter)} must not repeat a row. Remove the repeats.")
+        raise InvalidInputError("must not repeat a row. Remove the repeats.", parameter=parameter)
     return rows.astype(np.intp)
 
 
 def finite_number(value: Any) -> float:
-    """The value of a real number; NaN for everything else, which no comparison holds for.
+    """The value of a real number, or NaN, for which every comparison is false.
 
     >>> finite_number(10**400) > 0, finite_number("2") > 0, finite_number(2) > 0
     (False, False, True)
@@ -159,7 +212,7 @@ def finite_number(value: Any) -> float:
 
 
 def float_type(dtype: np.dtype[Any]) -> type:
-    """Single precision stays single; narrow integers become single, wide ones double."""
+    """Single precision is kept; narrow integers become single, wide ones double."""
     single = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.float32 if single else np.float64
 
@@ -174,12 +227,13 @@ def _csr(values: Any, parameter: str) -> Any:
             values.check_format(full_check=True)
         except ValueError as error:
             raise InvalidInputError(
-                f"{quoted(parameter)} is a damaged sparse matrix ({error}). Make it again."
+                f"is a damaged sparse matrix ({error}). Make it again.", parameter=parameter
             ) from error
     matrix = values.tocsr()
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
+    require_whole_numbers(matrix.data, parameter)
     return matrix.astype(_float_type(matrix.dtype, parameter), copy=False)
 
 
@@ -192,12 +246,15 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
         values = numeric_matrix(arrow_table(values, parameter), parameter)
     elif np.ma.is_masked(values):
         raise InvalidInputError(
-            f"{quoted(parameter)} must have no missing values. Drop those rows."
+            "must have no missing values. Drop those rows.", parameter=parameter
         )
     if isinstance(values, np.memmap):  # stays on disk; read and converted piece by piece
         _float_type(values.dtype, parameter)
+        require_whole_numbers(values, parameter)
         return values
     array = _plain_array(values, parameter, "must be a rectangular array of numbers")
+    if array.ndim:
+        require_whole_numbers(array, parameter, values)
     return array.astype(_float_type(array.dtype, parameter), copy=False)
 
 
@@ -206,7 +263,7 @@ def _detached(tensor: Any, parameter: str) -> Any:
     try:
         values = tensor.detach().cpu()
         return values.float() if "bfloat16" in str(values.dtype) else values
-    except Exception as error:  # it may have no values, or be something else with such a method
+    except Exception as error:  # it may have no values, or be another object with such a method
         raise _unreadable(tensor, parameter, "must be a rectangular array", error) from error
 
 
@@ -226,7 +283,7 @@ def is_table(values: Any) -> bool:
 def _plain_array(values: Any, parameter: str, constraint: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
-    except Exception as error:  # what foreign objects raise when converted can be anything
+    except Exception as error:  # foreign objects may raise any error when converted
         raise _unreadable(values, parameter, constraint, error) from error
 
 
@@ -234,8 +291,9 @@ def _unreadable(
     values: Any, parameter: str, constraint: str, error: Exception
 ) -> InvalidInputError:
     return InvalidInputError(
-        f"{quoted(parameter)} {constraint}. This {type(values).__name__} does not convert "
-        f"({error}). Pass a NumPy array, and give every row the same length."
+        f"{constraint}. This {type(values).__name__} does not convert "
+        f"({error}). Pass a NumPy array, and give every row the same length.",
+        parameter=parameter,
     )
 
 
@@ -248,8 +306,9 @@ def _is_missing(label: Any) -> bool:
 def _float_type(dtype: np.dtype[Any], parameter: str) -> type:
     if dtype.kind not in "fiub":
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold numbers, not {dtype}. Convert or drop what is not "
-            "numeric, or pass a table, such as pandas.DataFrame(…)."
+            f"must hold numbers, not {dtype}. Convert or drop what is not "
+            "numeric, or pass a table, such as pandas.DataFrame(…).",
+            parameter=parameter,
         )
     return float_type(dtype)
 
@@ -274,8 +333,8 @@ def _require_finite(matrix: Any, parameter: str) -> None:
 
 def _not_finite(parameter: str, where: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{quoted(parameter)} must be free of NaN and infinity (there is one in {where}). Drop or "
-        "impute those rows."
+        f"must be free of NaN and infinity (there is one in {where}). Drop or impute those rows.",
+        parameter=parameter,
     )
 
 
@@ -291,7 +350,8 @@ def sampled_rows(count: int, size: Any, seed: int, parameter: str) -> NDArray[np
         rows = 0
     if not 1 <= rows < count:
         raise InvalidInputError(
-            f"{quoted(parameter)} must be a whole number from 1 to {count - 1}, fewer than the "
-            f"target has rows (got {size!r})."
+            f"must be a whole number from 1 to {count - 1}, fewer than the "
+            f"target has rows (got {size!r}).",
+            parameter=parameter,
         )
     return np.sort(np.random.default_rng(seed).choice(count, rows, replace=False)).astype(np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.files import first_line
-from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, quoted, unknown_name
+from uniproto.data.whole_numbers import require_whole_numbers
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, unknown_name
 
-# What stands for a gap among numbers or dates, in tables as people have them.
+ROW_NUMBERS = {b"uniproto": b"row numbers"}  # of a table whose nameless column was left out
+# Words for missing values among numbers or dates.
 GAP_WORDS = frozenset(
     ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
 )
@@ -25,25 +27,31 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
     """Rows of numbers from numeric columns side by side, or from one list column."""
     if 0 in table.shape:
         raise InvalidInputError(
-            f"{quoted(parameter)} must have at least one row and one column of features (got "
-            f"{table.num_rows} rows and {table.num_columns} columns)."
+            f"must have at least one row and one column of features (got "
+            f"{table.num_rows} rows and {table.num_columns} columns).",
+            parameter=parameter,
         )
     if table.num_columns == 1 and is_list(table.schema.field(0).type):
         return _list_matrix(table.column(0), parameter)
     wrong = [f"{field.name} ({field.type})" for field in table.schema if not is_numeric(field.type)]
     if wrong:
         raise InvalidInputError(
-            f"{quoted(parameter)} must have only numeric columns, or one list column of features "
-            f"(got {', '.join(wrong)}). Choose columns by --features, --column or --ignore (in "
-            "Python df[['a', 'b']]); embed texts and pictures by --text or --images."
+            f"must have only numeric columns, or one list column of features "
+            f"(got {', '.join(wrong)}). Choose columns by --columns, --column or --ignore (in "
+            "Python df[['a', 'b']]); embed texts and pictures by --text or --images.",
+            parameter=parameter,
         )
     for field, values in zip(table.schema, table.columns, strict=True):
         if values.null_count:
             raise InvalidInputError(
-                f"{quoted(parameter)} must have no missing values ({values.null_count} in column "
-                f"{field.name!r}). Drop or impute those rows."
+                f"must have no missing values ({values.null_count} in column "
+                f"{field.name!r}). Drop or impute those rows.",
+                parameter=parameter,
             )
-    return np.column_stack([values.to_numpy() for values in table.columns])
+    columns = [values.to_numpy() for values in table.columns]
+    for values in columns:  # next to floats, integers are converted as well
+        require_whole_numbers(values, parameter)
+    return np.column_stack(columns)
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -65,17 +73,17 @@ def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
 
     kind = lists.type.value_type
     if not is_numeric(kind):
-        raise InvalidInputError(f"{quoted(parameter)} must hold lists of numbers, not of {kind}.")
+        raise InvalidInputError(f"must hold lists of numbers, not of {kind}.", parameter=parameter)
     widths = np.unique(pc.list_value_length(lists).to_numpy())
     parts = [chunk.flatten() for chunk in lists.chunks]
     if lists.null_count or any(part.null_count for part in parts):
         raise InvalidInputError(
-            f"{quoted(parameter)} must have no missing features. Drop those rows."
+            "must have no missing features. Drop those rows.", parameter=parameter
         )
     if len(widths) != 1:
         raise InvalidInputError(
-            f"{quoted(parameter)} must have feature lists of one length (got {widths[0]} to "
-            f"{widths[-1]})."
+            f"must have feature lists of one length (got {widths[0]} to {widths[-1]}).",
+            parameter=parameter,
         )
     flat = np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
     return flat.reshape(len(lists), int(widths[0]))
@@ -99,21 +107,23 @@ def split_names(given: Sequence[str], known: Collection[str]) -> list[str]:
 def only_features(
     given: Sequence[str], known: Collection[str], aside: Collection[str], path: str | Path
 ) -> list[str]:
-    """The columns that --features names, in its order.
+    """The columns that --columns names, in its order.
 
     >>> only_features(["b,a"], ["a", "b", "c"], ["c"], "pool.csv")
     ['b', 'a']
     """
     names = split_names(given, known)
     if not names:
-        raise InvalidInputError("--features must name columns, such as a,b,c.")
-    require_columns(names, known, "--features", path)
+        raise InvalidInputError("must name columns, such as a,b,c.", parameter="features")
+    require_columns(names, known, "features", path)
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InvalidInputError(
-            f"--features must name a column once, not {', '.join(twice)} twice."
+            f"must name a column once, not {', '.join(twice)} twice.", parameter="features"
         )
     if both := [name for name in names if name in aside]:
-        raise InvalidInputError(f"--features names {', '.join(both)}, which another option names.")
+        raise InvalidInputError(
+            f"names {', '.join(both)}, which another option names.", parameter="features"
+        )
     return names
 
 
@@ -132,11 +142,11 @@ def ignored_columns(
     known = [*schema.names, *(name for name in others if name not in schema.names)]
     names = split_names(given, known)
     if given and not names:
-        raise InvalidInputError("--ignore must name columns, such as a,b,c.")
-    # A misspelt name leaves a column in. Where that is one of text, it is known at once.
+        raise InvalidInputError("must name columns, such as a,b,c.", parameter="ignore")
+    # A misspelt name leaves a column in, which is found here if that column holds text.
     left = [field for field in schema if field.name not in names]
     if not (in_target and all(is_numeric(field.type) for field in left)):
-        require_columns(names, known, "--ignore", path)
+        require_columns(names, known, "ignore", path)
     return names
 
 
@@ -146,7 +156,7 @@ def require_columns(
     """Refuse names of no column, and offer the nearest."""
     for name in names:
         if name not in known:
-            raise InputFileError(f"{path}: {unknown_name(parameter, name, known)}")
+            raise InputFileError.of(path, unknown_name(parameter, name, known))
 
 
 def checked_table(table: pa.Table, path: Path) -> pa.Table:
@@ -168,24 +178,78 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
     """An Arrow table from an Arrow, pandas or polars one.
 
     What Arrow has no type for becomes text: intervals, whole numbers beyond 64 bits, values of
-    several kinds in one column.
+    several kinds in one column. A column of objects becomes one for each of their fields:
+    `patient.age`.
     """
     if hasattr(values, "to_frame") and not hasattr(values, "columns"):
         raise InvalidInputError(
-            f"{quoted(parameter)} must be a table, not a single column or row. Pass "
-            "values.to_frame(), or values.to_frame().T for a row."
+            "must be a table, not a single column or row. Pass "
+            "values.to_frame(), or values.to_frame().T for a row.",
+            parameter=parameter,
         )
     try:
         if type(values).__module__.startswith("pandas"):
-            return _from_pandas(values, parameter)
-        return _with_known_levels(pa.table(values))
+            return _flattened(_from_pandas(values, parameter))
+        return _flattened(_with_known_levels(pa.table(values)))
     except UniprotoError:
         raise
     except _NOT_CONVERTED as error:
         raise InvalidInputError(
-            f"{quoted(parameter)} must be a table or an array of numbers. This "
-            f"{type(values).__name__} does not convert ({first_line(error)})."
+            f"must be a table or an array of numbers. This "
+            f"{type(values).__name__} does not convert ({first_line(error)}).",
+            parameter=parameter,
         ) from error
+
+
+def as_frame(table: pa.Table, instead: str) -> Any:
+    """A table as a pandas data frame; `instead` names what works without pandas."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise UniprotoError(
+            f"A data frame needs pandas: pip install pandas. Or call {instead}."
+        ) from None
+    return table.to_pandas()
+
+
+def as_table(values: Any) -> Any:
+    """A table of a dict of columns, a list of dicts, or a lazy frame; other values unchanged.
+
+    >>> as_table([{"age": 20}, {"age": 30, "kind": "a"}]).column_names
+    ['age', 'kind']
+    """
+    if hasattr(values, "collect") and hasattr(values, "collect_schema"):
+        return values.collect()
+    if isinstance(values, list) and values and all(isinstance(row, Mapping) for row in values):
+        names = dict.fromkeys(name for row in values for name in row)
+        values = {name: [row.get(name) for row in values] for name in names}
+    if not isinstance(values, Mapping):
+        return values
+    return pa.table({str(name): value_array(column) for name, column in values.items()})
+
+
+def value_array(values: Any) -> Any:
+    """Values of one column; converted to texts where their types differ."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except _NOT_CONVERTED:
+        return pa.array([None if value is None else str(value) for value in values])
+
+
+def _flattened(table: pa.Table) -> pa.Table:
+    """Columns of objects as one column for each of their fields; pictures stay whole."""
+    for name in [field.name for field in table.schema if pa.types.is_struct(field.type)]:
+        place = table.column_names.index(name)
+        kind = table.schema.field(place).type
+        parts = [f"{name}.{kind.field(at).name}" for at in range(kind.num_fields)]
+        is_picture = {f"{name}.bytes", f"{name}.path"} & set(parts)
+        if is_picture or set(parts) & set(table.column_names):
+            continue
+        columns = table.select([name]).flatten().columns
+        table = table.remove_column(place)
+        for at, (part, values) in enumerate(zip(parts, columns, strict=True), start=place):
+            table = table.add_column(at, part, values)
+    return table
 
 
 def column_name(table: Any, values: Any) -> str | None:
@@ -229,8 +293,9 @@ def _from_pandas(frame: Any, parameter: str) -> pa.Table:
     names = list(map(str, frame.columns))
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InvalidInputError(
-            f"{quoted(parameter)} must have a name of its own for every column, not "
-            f"{', '.join(twice)} twice. Rename the columns."
+            f"must have a name of its own for every column, not "
+            f"{', '.join(twice)} twice. Rename the columns.",
+            parameter=parameter,
         )
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)

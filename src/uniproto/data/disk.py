@@ -25,7 +25,7 @@ from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
 _ROWS_PER_BATCH = 65536
-_SMALL = 2**26  # bytes that are always allowed: `memory` is for the work, and may be very little
+_SMALL = 2**26  # bytes that are always allowed, however small `memory` is
 
 
 def is_pattern(path: Path) -> bool:
@@ -125,9 +125,9 @@ class LargeTable:
             raise  # every file reads well now: the error is not of their content
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
-        """The features of all rows, in a temporary file that goes when they are let go."""
+        """The features of all rows, in a temporary file that is deleted with them."""
         shape, dtype = (0, 0), np.dtype(np.float32)
-        # Closing the file leaves it to the memory map, and it goes with that.
+        # The memory map keeps the file until it is released itself.
         with (
             self._naming_the_damaged(),
             tempfile.TemporaryFile(prefix="uniproto-features-") as file,
@@ -233,7 +233,7 @@ def local_data(text: str, folder: Path) -> str:
     split, _, configuration = rest.partition(":")
     try:
         found: Any = datasets.load_dataset(name, configuration or None, split=split or "train")
-    except Exception as error:  # what the library makes of a network or a name can be anything
+    except Exception as error:  # the library may raise any error of a network or a name
         raise InputFileError(
             f"{text} is no file here, and cannot be loaded from the Hugging Face hub "
             f"({first_line(error)[:200]}). Check the name, the split and the network."

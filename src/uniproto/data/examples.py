@@ -13,7 +13,7 @@ from typing import Any
 from uniproto.errors import InputFileError, InvalidInputError
 
 MESSAGES, TEXT = "messages", "text"
-FURTHER = "input"  # beside an instruction: what it is about, as in the data of Alpaca
+FURTHER = "input"  # next to an instruction: what it is about, as in the data of Alpaca
 _PAIRS = (("instruction", "output"), ("prompt", "completion"), ("question", "answer"))
 
 
@@ -56,7 +56,7 @@ def example_columns(
     elif prompt is not None or answer is not None:
         named = (prompt or _PAIRS[0][0], answer or _PAIRS[0][1])
         if named[0] == named[1]:
-            raise InvalidInputError("'answer' must be another column than 'prompt'.")
+            raise InvalidInputError("must be another column than 'prompt'.", parameter="answer")
     else:
         named = usual_columns(present, like)
     missing = [name for name in named if name not in present]
@@ -100,7 +100,7 @@ def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
 
 
 def as_text(example: Any) -> Any:
-    """What an example says, for a model of sentences; what is no example as it is.
+    """The text of an example, for a sentence model; other values unchanged.
 
     >>> as_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
     'Hi\\n\\nYes?'
@@ -112,14 +112,14 @@ def as_text(example: Any) -> Any:
         return missing[0] if missing else "\n\n".join(example)
     if not isinstance(example, list):
         return example
-    said = [each.get("content") for each in example if isinstance(each, Mapping)]
-    return "\n\n".join(str(text) for text in said if text)
+    contents = [each.get("content") for each in example if isinstance(each, Mapping)]
+    return "\n\n".join(str(text) for text in contents if text)
 
 
 def is_plain_text(columns: Sequence[str] | None) -> bool:
     """Whether examples of these columns are plain texts, without a prompt.
 
-    `curate` compares such texts by hidden states unless told otherwise: in every draw of the study
+    `curate` compares such texts by hidden states by default: in every draw of the study
     in docs/curation-results.md the rows they chose trained better than those of gradients.
 
     >>> is_plain_text(["text"]), is_plain_text(["instruction", "output"])

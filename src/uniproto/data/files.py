@@ -1,4 +1,4 @@
-"""What must hold of an input file before it is read, and what is said of one that cannot be."""
+"""Checks of input files before they are read, and their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?s)([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)")
 
 
 def possible_path(path: str | os.PathLike[str]) -> Path:
-    """The path, unless the system cannot even say whether there is something.
+    """The path; raises where the system cannot tell whether it exists.
 
     >>> possible_path("pool.npy").name
     'pool.npy'
@@ -32,7 +32,7 @@ def possible_path(path: str | os.PathLike[str]) -> Path:
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        # Otherwise whoever opens it has the better words; it may also be a pattern.
+        # Missing paths are reported by the reader; it may also be a pattern.
         if address := _ADDRESS.match(os.fspath(path)):
             scheme, rest = address.groups()  # a Path has lost a slash
             raise InputFileError(
@@ -50,7 +50,7 @@ def possible_path(path: str | os.PathLike[str]) -> Path:
 def require_regular_file(path: Path) -> None:
     """Refuse devices and pipes: reading them can last forever.
 
-    A path that leads nowhere passes: whoever opens it has the better words.
+    Missing paths are reported by the reader.
 
     >>> require_regular_file(Path("/dev/null"))
     Traceback (most recent call last):
@@ -65,7 +65,7 @@ def require_regular_file(path: Path) -> None:
 
 
 def is_endless(path: Path) -> bool:
-    """Whether a path leads to something that is neither a file nor a folder nor nothing."""
+    """Whether a path is a device, a pipe or a socket."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -74,7 +74,7 @@ def is_endless(path: Path) -> bool:
 
 
 def unreadable(path: Path, error: BaseException) -> InputFileError:
-    """The error for a file that does not hold what its ending promises.
+    """The error for a file whose content does not match its extension.
 
     >>> print(unreadable(Path("pool.csv"), ValueError("odd quote\\nin line 3")))
     pool.csv could not be read as .csv (odd quote). Is it complete, and UTF-8 where it is text?
@@ -100,7 +100,7 @@ def first_line(error: BaseException) -> str:
 def json_objects(
     lines: Iterable[str | bytes], name: str | Path
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file's lines with their line numbers; empty lines are passed over.
+    """The objects of a file's lines with their line numbers; empty lines are skipped.
 
     Lines end with \\n alone, as texts may hold other separators.
 
@@ -137,12 +137,12 @@ def unpacked(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def reading(path: str | Path, what: str, remedy: str = "") -> Iterator[None]:
-    """Whatever goes wrong while reading becomes one message that names the file."""
+    """Turn any error of reading into one message that names the file."""
     try:
         yield
     except (UniprotoError, MemoryError):
         raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
+    except Exception as error:  # parsers may raise any error of a damaged file
         is_missing = isinstance(error, FileNotFoundError)
         reason = "there is no such file" if is_missing else first_line(error)
         raise InputFileError(

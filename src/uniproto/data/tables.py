@@ -1,4 +1,4 @@
-"""Read `.npy`, `.npz`, `.parquet`, `.csv` and `.jsonl` files into features and named columns."""
+"""Read `.npy`, `.npz`, `.parquet`, `.csv`, `.jsonl` and `.xlsx` files into named columns."""
 
 from __future__ import annotations
 
@@ -36,13 +36,34 @@ from uniproto.data.files import (
     require_regular_file,
     unreadable,
 )
-from uniproto.data.text_tables import read_csv, read_json
-from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, quoted, unknown_name
+from uniproto.data.text_tables import read_csv, read_excel, read_json
+from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, unknown_name
 from uniproto.runs.records import sha256_of
 from uniproto.runtime.memory import memory_budget
 
 Memory = int | float | str | None
 _ROWS_AT_ONCE = 2**14
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source or a target as it was given: what it holds, and the file that it is from, if any.
+
+    Where a model computes its vectors, `items` are what the model looks at, and `embedded` is what
+    it made of them.
+    """
+
+    content: Any
+    path: Path | None = None
+    sha256: str | None = None
+    parameter: str = "source"
+    items: Any = None
+    embedded: Any = None
+
+    @property
+    def name(self) -> Path:
+        """Its name in messages."""
+        return Path(self.parameter) if self.path is None else self.path
 
 
 @dataclass(frozen=True)
@@ -117,21 +138,23 @@ def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str
         values = values.cast(pa.string())
     elif not (is_numeric(kind) or is_text(kind)):
         raise InvalidInputError(
-            f"{quoted(parameter)} must name a column of text or numbers; {name!r} of {owner} holds "
-            f"{kind}."
+            f"must name a column of text or numbers; {name!r} of {owner} holds {kind}.",
+            parameter=parameter,
         )
     if values.null_count:
         raise InvalidInputError(
-            f"{quoted(parameter)} must name a column with a value in every row; {name!r} of "
-            f"{owner} has {values.null_count} missing. Fill or drop those rows."
+            f"must name a column with a value in every row; {name!r} of "
+            f"{owner} has {values.null_count} missing. Fill or drop those rows.",
+            parameter=parameter,
         )
     return values.to_numpy(zero_copy_only=False)
 
 
 def _no_table(parameter: str, path: Path) -> InvalidInputError:
     return InvalidInputError(
-        f"{quoted(parameter)} needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
-        "bare array. Leave the option out."
+        f"needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
+        "bare array. Leave the option out.",
+        parameter=parameter,
     )
 
 
@@ -163,16 +186,16 @@ def read_input(
     digest, content = read_content(path, column, memory, encoding)
     if isinstance(content, np.ndarray):
         if features or ignore:
-            raise _no_table("--features" if features else "--ignore", path)
+            raise _no_table("features" if features else "ignore", path)
         return InputData(path, digest, content)
-    for name, option in (required or {}).items():  # before features, which may make no sense then
+    for name, option in (required or {}).items():  # before the features, which may be wrong too
         require_column(content, name, option, path)
     if column is not None:
-        require_column(content, column, "--column", path)
+        require_column(content, column, "column", path)
         names = [column]
     elif features and like is not None:
         names = list(like.feature_columns)
-        require_columns(names, content.column_names, "--features", path)
+        require_columns(names, content.column_names, "features", path)
     elif features:
         names = only_features(features, content.column_names, named, path)
     else:
@@ -209,7 +232,7 @@ def read_content(
         return digest, reader(path, column, memory)
     except UniprotoError:
         raise
-    except Exception as error:  # what a parser makes of a damaged file can be anything
+    except Exception as error:  # parsers may raise any error of a damaged file
         raise unreadable(path, error) from error
 
 
@@ -221,8 +244,9 @@ def in_order_of(
         return list(names)
     if odd := sorted(set(names) ^ set(others)):
         raise InvalidInputError(
-            f"{quoted(parameter)} must be those of {owner}; {', '.join(odd)} is in only one of the "
-            "two. Give both the same columns."
+            f"must be those of {owner}; {', '.join(odd)} is in only one of the "
+            "two. Give both the same columns.",
+            parameter=parameter,
         )
     return list(others)
 
@@ -231,7 +255,7 @@ def require_column(table: pa.Table | LargeTable, name: str, parameter: str, path
     """Refuse a column the table does not have, and list those it has."""
     if name not in table.column_names:
         error = unknown_name(parameter, name, table.column_names)
-        raise InputFileError(f"{path}: {error}")
+        raise InputFileError.of(path, error)
 
 
 def file_digest(path: Path) -> str:
@@ -271,11 +295,9 @@ def aligned_columns(
 ) -> list[str]:
     """The columns of a target, in the order of its source's."""
     try:
-        return in_order_of(others, names, "columns", str(owner))
+        return in_order_of(others, names, "features", str(owner))
     except InvalidInputError as error:
-        raise InputFileError(
-            f"{path}: {error} On the command line, --features names those of both."
-        ) from error
+        raise InputFileError.of(path, error) from error
 
 
 def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
@@ -298,13 +320,15 @@ def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:
             "code, and are never loaded. Save a numeric array with np.save."
         ) from error
     if column is not None:
-        raise InvalidInputError("--column needs a table or an .npz archive, not one bare array.")
+        raise InvalidInputError(
+            "needs a table or an .npz archive, not one bare array.", parameter="column"
+        )
     return content
 
 
 def _array_name(names: Sequence[str], wanted: str | None, path: Path) -> str:
     if wanted is not None and wanted not in names:
-        raise InputFileError(f"{path}: {unknown_name('--column', wanted, names)}")
+        raise InputFileError.of(path, unknown_name("column", wanted, names))
     if wanted is None and len(names) != 1:
         raise InputFileError(
             f"{path}: the archive must hold one array, or --column must name one of "
@@ -368,4 +392,5 @@ READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
     ".json": read_json,
     ".jsonl": read_json,
     ".jsonl.zst": read_json,
+    ".xlsx": read_excel,
 }

@@ -1,4 +1,4 @@
-"""Tables in text files: .csv (also with semicolons or tabs, in any encoding) and .jsonl."""
+"""Tables in .csv files (also with semicolons or tabs, in any encoding), .jsonl and .xlsx."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from uniproto.data.columns import GAPS, checked_table, is_text
+from uniproto.data.columns import GAPS, ROW_NUMBERS, checked_table, is_text, value_array
 from uniproto.data.disk import require_room
 from uniproto.data.files import first_line, unpacked
-from uniproto.errors import InputFileError, InvalidInputError, warn_of_data
+from uniproto.data.written import written_numbers
+from uniproto.errors import InputFileError, InvalidInputError, needing, warn_of_data
 
 _BLOCK = 2**26  # a reader's block must hold a whole line; long documents make long lines
-_SAMPLED = 2**20  # bytes from which the form of a file is told
+_MOST_NESTED = 100  # levels of JSON
+_ESCAPED, _STRING = re.compile(rb"\\.", re.DOTALL), re.compile(rb'"[^"]*"')
+_DEEPER, _SHALLOWER = (np.isin(np.arange(256), list(signs)) for signs in (b"[{", b"]}"))
+_SAMPLED = 2**20  # bytes from which the dialect of a file is inferred
 _WESTERN = "cp1252"  # what most files are that are not UTF-8, Latin-1 among them
 _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _EXACT = 2.0**53  # up to here a decimal number tells all whole ones apart
 _ZERO_IN_FRONT = "^0[0-9]{2,}$"  # but for months and hours, which are numbers
 _DIGITS = "^[+-]?[0-9]+$"
-_DECIMAL = r"(?m)(?:^|[;\t|])\s*[+-]?\d+{}\d+\s*(?=[;\t|]|$)"
+_CELL = r"(?m)(?:^|[;\t|])\s*[+-]?{}\s*(?=[;\t|]|$)"
+_DECIMAL = (  # a mark before three digits may be one between thousands
+    _CELL.format(r"(?:0{0}\d+|\d+{0}(?:\d\d?|\d{{4,}}))"),
+    _CELL.format(r"\d+{0}\d+"),
+)
+_WITH_THOUSANDS = r"^\s*[+-]?[0-9]{1,3}(\.[0-9]{3})*(,[0-9]*)?\s*$|^\s*[+-]?[0-9]+(,[0-9]*)?\s*$"
 
 
 @dataclass(frozen=True)
 class CsvForm:
-    """How a .csv file is written."""
+    """The dialect of a .csv file."""
 
     encoding: str = "utf8"
     separator: str = ","
@@ -42,14 +52,16 @@ class CsvForm:
 
 
 def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
-    """How a .csv file is written, by its first megabyte; its encoding by all of it."""
+    """The dialect of a .csv file, from its first megabyte; its encoding, from all of it."""
     encoding = encoding or _encoding(path)
     with path.open("rb") as file:
         start = file.read(_SAMPLED)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(start).lstrip("\ufeff")
     except LookupError as error:
-        raise InvalidInputError(f"--encoding {encoding} is unknown. Try latin-1.") from error
+        raise InvalidInputError(
+            f"{encoding} is unknown. Try latin-1.", parameter="encoding"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputFileError(
             f"{path} is not written in {encoding} ({first_line(error)}). Name its encoding with "
@@ -59,7 +71,10 @@ def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
     whole = lines[: min(20, max(1, len(lines) - 1))]  # the last may have been cut off
     counts = {mark: min((line.count(mark) for line in whole), default=0) for mark in _SEPARATORS}
     separator = max(counts, key=lambda mark: counts[mark])
-    points, commas = (len(re.findall(_DECIMAL.format(mark), text)) for mark in (r"\.", ","))
+    for pattern in _DECIMAL:
+        points, commas = (len(re.findall(pattern.format(mark), text)) for mark in (r"\.", ","))
+        if points or commas:
+            break
     return CsvForm(encoding, separator, "," if separator != "," and commas > points else ".")
 
 
@@ -94,6 +109,8 @@ def read_csv(
     require_room(path, memory)
     form = csv_form(path, encoding)
     table = checked_table(_csv_table(path, form), path)
+    if form.decimal == ",":
+        table = _without_thousands(table)
     names = table.column_names
     if all(map(_is_number, names)) and not all(name.isdigit() for name in names):
         raise InputFileError(
@@ -137,6 +154,18 @@ def _csv_table(path: Path, form: CsvForm, texts: Sequence[str] = (), **options: 
     )
 
 
+def _without_thousands(table: pa.Table) -> pa.Table:
+    """The table with numbers such as 4.268 or 1.234,5, which Arrow takes for texts, as numbers."""
+    for place, field in enumerate(table.schema):
+        texts = table.column(place)
+        if is_text(field.type) and pc.all(pc.match_substring_regex(texts, _WITH_THOUSANDS)).as_py():
+            found = written_numbers(texts.to_pylist(), ",")
+            if found is not None:
+                numbers = pa.array(found.values, from_pandas=True)
+                table = table.set_column(place, field.name, numbers)
+    return table
+
+
 def _without_index(table: pa.Table) -> pa.Table:
     """The table without nameless columns: row numbers in front, and empty ones behind."""
     for place in reversed(range(table.num_columns)):
@@ -148,6 +177,8 @@ def _without_index(table: pa.Table) -> pa.Table:
             counts and place == 0 and (np.diff(values.to_numpy()) == 1).all()
         ):
             table = table.remove_column(place)
+            if counts:
+                table = table.replace_schema_metadata(ROW_NUMBERS)
         elif place == 0 and "index" not in table.column_names:
             table = table.rename_columns(["index", *table.column_names[1:]])
     return table
@@ -158,14 +189,30 @@ def read_json(path: Path, column: str | None, memory: int | float | str | None) 
     import pyarrow.json as arrow_json
 
     require_room(path, memory)
+    begin = b""
     with unpacked(path) as lines:
-        begin = next(filter(None, map(bytes.strip, lines)), b"")
+        for number, line in enumerate(lines, start=1):
+            begin = begin or line.strip()[:1]
+            _require_shallow(line, path, f"line {number}")
     if not begin:  # Arrow makes a table without columns of blank lines
         raise InputFileError(f"{path} is empty. Check how it was written or filtered.")
-    is_list = begin.startswith(b"[")
+    is_list = begin == b"["
     with unpacked(path) as lines:
-        content = _lines_of_list(lines.read()) if is_list else lines
-        table = arrow_json.read_json(content, arrow_json.ReadOptions(block_size=_BLOCK))
+        content = lines
+        if is_list:
+            whole = lines.read()
+            _require_shallow(whole, path, "its list")
+            content = _lines_of_list(whole)
+        options = arrow_json.ReadOptions(block_size=_BLOCK)
+        try:
+            table = arrow_json.read_json(content, options)
+        except pa.ArrowInvalid:  # perhaps a NaN, which is no JSON and which pandas writes
+            with unpacked(path) as again:
+                given = again.read()
+            if is_list or b"NaN" not in given:
+                raise
+            rows = filter(bytes.strip, given.split(b"\n"))
+            table = arrow_json.read_json(_lines(map(_row, rows)), options)
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:
@@ -181,10 +228,56 @@ def read_json(path: Path, column: str | None, memory: int | float | str | None) 
     return _codes_of_json(checked_table(table, path), text)
 
 
+def _require_shallow(text: bytes, path: Path, where: str) -> None:
+    """Refuse deeply nested values, which overflow the parser's stack and end the process.
+
+    Most lines have few brackets. Of the others all but brackets outside of texts is left out.
+    """
+    if text.count(b"[") + text.count(b"{") <= _MOST_NESTED:
+        return
+    signs = np.frombuffer(_STRING.sub(b"", _ESCAPED.sub(b"", text)), np.uint8)
+    depth = np.cumsum(_DEEPER[signs].astype(np.int32) - _SHALLOWER[signs])
+    if depth.max(initial=0) > _MOST_NESTED:
+        raise InputFileError(
+            f"{path}: values must be nested at most {_MOST_NESTED} deep. In {where} they are "
+            "deeper: flatten or drop them."
+        )
+
+
 def _lines_of_list(content: bytes) -> io.BytesIO:
     """The objects of a JSON list, one on each line."""
-    lines = (json.dumps(row, ensure_ascii=False) for row in json.loads(content))
-    return io.BytesIO("\n".join(lines).encode())
+    return _lines(_row(content))
+
+
+def _lines(rows: Iterable[Any]) -> io.BytesIO:
+    return io.BytesIO("\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode())
+
+
+def _row(text: bytes) -> Any:
+    """What JSON means, with a gap for NaN."""
+    return json.loads(text, parse_constant=_gap)
+
+
+def _gap(word: str) -> None:
+    if word != "NaN":
+        raise ValueError(f"it holds {word}, which is no number")
+
+
+def read_excel(path: Path, column: str | None, memory: int | float | str | None) -> pa.Table:
+    """The table of the first sheet of an .xlsx file, whose first row names the columns."""
+    with needing("Reading .xlsx files", "excel"):
+        from openpyxl import load_workbook
+
+    require_room(path, memory)
+    with closing(load_workbook(path, read_only=True, data_only=True)) as book:
+        cells = book.worksheets[0].iter_rows(values_only=True)
+        rows = [row for row in cells if any(value is not None for value in row)]
+    if not rows:
+        raise InputFileError(f"{path} is empty. The table must be on its first sheet.")
+    names = ["" if name is None else str(name) for name in rows[0]]
+    columns = [value_array(values) for values in zip(*rows[1:], strict=True)]
+    columns = columns or [pa.nulls(0)] * len(names)
+    return _without_index(checked_table(pa.Table.from_arrays(columns, names), path))
 
 
 def _is_number(text: str) -> bool:
@@ -232,7 +325,7 @@ def _codes_of_json(table: pa.Table, read: Callable[[], str]) -> pa.Table:
 
 
 def _beyond_exact(table: pa.Table) -> list[str]:
-    """Columns of decimal numbers, all of them whole and some too large to be told apart."""
+    """Columns of decimal numbers, all of them whole and some too large to be exact."""
     found = []
     for field, values in zip(table.schema, table.columns, strict=True):
         if pa.types.is_floating(field.type) and len(values) > values.null_count:

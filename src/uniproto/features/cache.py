@@ -45,7 +45,7 @@ class CachedVector:
 
 
 def cache_folder() -> Path:
-    """The folder of all caches: UNIPROTO_CACHE, or the one this system has for such things."""
+    """The folder of all caches: UNIPROTO_CACHE, or the usual one of this system."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     home = Path.home()
@@ -77,7 +77,7 @@ def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:
 
 
 def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> VectorCache:
-    """The cache of one model: in the folder `cache`, in the customary one (True), or none."""
+    """The cache of one model: in the folder `cache`, in the default one (True), or none."""
     if cache is False:
         return VectorCache(None, required=False)
     try:
@@ -91,7 +91,7 @@ def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> Vecto
 class VectorCache:
     """The vectors of one model on disk, as a context manager.
 
-    A folder that somebody named is `required` to be writable; without the customary one a run goes
+    A folder that the user named is `required` to be writable; without the default one a run goes
     on and saves nothing. `note` says so.
 
     >>> import tempfile
@@ -148,7 +148,7 @@ class VectorCache:
 
     @contextlib.contextmanager
     def _reporting(self, folder: Path | None) -> Iterator[None]:
-        """Say what is wrong with the database; without one that nobody named, work goes on."""
+        """Report a broken database; the run goes on unless the user named it."""
         try:
             yield
         except (OSError, sqlite3.OperationalError) as error:  # of a disk, or of another process

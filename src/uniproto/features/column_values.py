@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from uniproto.data.columns import GAP_WORDS, is_numeric, is_text
+from uniproto.data.written import DAY, Written, written_dates, written_numbers
 from uniproto.errors import InvalidInputError
 
 MISSING = "(missing)"  # the level of a category's gaps
-DAY = 86_400.0  # seconds
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_DATES = (
-    (r"^([0-9]{4})/([0-9]{2})/([0-9]{2})", r"\1-\2-\3"),
-    (r"^([0-9]{2})\.([0-9]{2})\.([0-9]{4})", r"\3-\2-\1"),
-)
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100  # of dates that are written as 20201231
 
 
@@ -70,6 +64,20 @@ def levels_of(values: pa.ChunkedArray, name: str) -> tuple[list[str], NDArray[np
     return levels, np.array([place.get(text, -1) for text in texts], np.intp)[codes]
 
 
+def without(values: pa.ChunkedArray, missing: Sequence[str | float]) -> pa.ChunkedArray:
+    """The values with gaps in place of those that stand for missing ones.
+
+    >>> without(pa.chunked_array([[1.0, -999.0]]), (-999,)).to_pylist()
+    [1.0, None]
+    """
+    if not missing:
+        return values
+    found, codes = distinct_values(values)
+    stand_ins = set(map(_text, missing))
+    gaps = np.array([*(_text(value) in stand_ins for value in found), True])[codes]
+    return pc.if_else(pa.array(gaps), pa.scalar(None, values.type), values)
+
+
 def is_gap(value: Any) -> bool:
     """Whether a value stands for a gap."""
     return value is None or str(value).strip().lower() in GAP_WORDS
@@ -81,14 +89,18 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(int(value) if whole else value)
 
 
-def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """A column of numbers or spans of time (in seconds), with NaN for gaps; texts are read."""
+def plain_numbers(
+    values: pa.ChunkedArray, name: str, form: str = "", *, lenient: bool = False
+) -> NDArray[np.float64]:
+    """A column of numbers or spans of time (in seconds), with NaN for gaps; texts are read.
+
+    `form` is that of the texts (`Written.form`); `lenient` makes gaps of texts that are no numbers.
+    """
     kind, unit = values.type, 1.0
     if is_text(kind):
-        found, codes = distinct_values(values)
-        numbers = text_numbers(found)
-        if numbers is not None:
-            return np.append(numbers, np.nan)[codes]
+        found = _read(values, written_numbers, form, lenient)
+        if found is not None:
+            return found
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         unit = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit]
         values = values.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
@@ -101,20 +113,28 @@ def plain_numbers(values: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
     return np.asarray(numbers, np.float64)
 
 
-def text_numbers(texts: Sequence[str | None]) -> NDArray[np.float64] | None:
-    """Numbers from texts such as 75.85, with NaN for gaps such as ?; None where one is neither."""
-    found = np.full(len(texts), np.nan)
-    for place, text in enumerate(texts):
-        if text is not None and NUMBER.fullmatch(text.strip()):
-            found[place] = float(text)
-        elif not is_gap(text):
-            return None
-    return found
+def _read(
+    values: pa.ChunkedArray,
+    read: Callable[[Sequence[str | None], str], Written | None],
+    form: str,
+    lenient: bool,
+) -> NDArray[np.float64] | None:
+    """What texts mean; None where one has another meaning, unless `lenient` makes a gap of it."""
+    found, codes = distinct_values(values)
+    written = read(found, form)
+    if written is None:
+        only_gaps = all(map(is_gap, found))
+        return np.full(len(codes), np.nan) if lenient or only_gaps else None
+    if written.odd.any() and not lenient:
+        return None
+    return np.append(written.values, np.nan)[codes]
 
 
-def day_numbers(values: pa.ChunkedArray, name: str = "dates") -> NDArray[np.float64]:
+def day_numbers(
+    values: pa.ChunkedArray, name: str = "dates", form: str = "", *, lenient: bool = False
+) -> NDArray[np.float64]:
     """Days since 1970, with NaN for gaps; texts and numbers such as 20201231 are read as dates."""
-    found = as_days(values)
+    found = as_days(values, form, lenient=lenient)
     if found is None:
         raise InvalidInputError(
             f"Column {name!r} must hold dates, as when prepared, not {values.type}."
@@ -122,10 +142,10 @@ def day_numbers(values: pa.ChunkedArray, name: str = "dates") -> NDArray[np.floa
     return found
 
 
-def as_days(values: pa.ChunkedArray) -> NDArray[np.float64] | None:
+def as_days(
+    values: pa.ChunkedArray, form: str = "", *, lenient: bool = False
+) -> NDArray[np.float64] | None:
     """Days since 1970, from dates, times, texts or numbers; None where a value is none of these.
-
-    Texts are 2020-12-31, 2020/12/31 or 31.12.2020, which mean one day each; 01/02/2020 does not.
 
     >>> as_days(pa.chunked_array([["1970-01-02", "-"]])), as_days(pa.chunked_array([[19700103]]))
     (array([ 1., nan]), array([2.]))
@@ -134,30 +154,15 @@ def as_days(values: pa.ChunkedArray) -> NDArray[np.float64] | None:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return _calendar_days(plain_numbers(values, "dates"))
     if is_text(kind):
-        found, codes = distinct_values(values)
-        times = _text_times(pa.array([None if is_gap(text) else text for text in found], kind))
-        return None if times is None else np.append(_days(times), np.nan)[codes]
+        return _read(values, written_dates, form, lenient)
     if pa.types.is_date(kind) or pa.types.is_null(kind):
         values = values.cast(pa.timestamp("s"))
-    return _days(values) if pa.types.is_timestamp(values.type) else None
-
-
-def _days(times: Any) -> NDArray[np.float64]:
-    # What is finer than a microsecond is cut off: days do not tell it apart.
-    seconds = times.cast(pa.timestamp("us", tz=times.type.tz), safe=False).cast(pa.int64())
-    return plain_numbers(seconds, "dates") / 1e6 / DAY
-
-
-def _text_times(texts: pa.Array) -> pa.Array | None:
-    try:
-        for written, iso in _DATES:
-            if pc.all(pc.match_substring_regex(texts, written)).as_py():
-                texts = pc.replace_substring_regex(texts, written, iso)
-        zoned = pc.any(pc.match_substring_regex(texts, "(Z|[+-][0-9]{2}:?[0-9]{2})$")).as_py()
-        dated = pc.all(pc.match_substring_regex(texts, "^[0-9]{4}-[0-9]{2}-[0-9]{2}")).as_py()
-        return texts.cast(pa.timestamp("us", tz="UTC" if zoned else None)) if dated else None
-    except pa.ArrowInvalid:
+    if not pa.types.is_timestamp(values.type):
         return None
+    # What is finer than a microsecond is cut off: days do not tell it apart.
+    zone = values.type.tz
+    seconds = values.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
+    return plain_numbers(seconds, "dates") / 1e6 / DAY
 
 
 def _calendar_days(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:

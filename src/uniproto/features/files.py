@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +83,7 @@ class Items:
 
 
 class Texts(Items):
-    """What the rows of a file say. They are read anew whenever they are looked at."""
+    """The texts of a file's rows, read again on each access."""
 
     def _item(self, row: tuple[Any, ...]) -> Any:
         return as_text(super()._item(row))
@@ -100,20 +100,30 @@ def read_items(
     """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
     path = possible_path(path)
     if text is not None and (images is not None or is_picture_folder(path)):
-        raise InvalidInputError("--text is for the column of a table, --images for pictures.")
+        raise InvalidInputError(
+            "is for the column of a table, --images for pictures.", parameter="text"
+        )
     if is_picture_folder(path):
-        return _folder_items(path, images)
+        return folder_items(path, images)
     digest, table = read_table(path, encoding)
     if guess and text is None and images is None:
-        text, images = _usual_column(table, path)
+        text, images = usual_column(table, path)
     if text is not None:
-        columns = (text,) if text in table.column_names else tuple(text.split(","))
-        for name in columns:
-            require_column(table, name, "--text", path)
-            require_kind(table, name, "--text", "texts or messages", path, _is_text_or_messages)
-        return Items(path, digest, table, "text", text, named=text, columns=columns)
+        return text_items(table, text, path, digest)
     assert images is not None
-    return _table_of_pictures(path, digest, table, images)
+    return picture_items(table, images, path, digest)
+
+
+def text_items(table: Any, text: str | Sequence[str], path: Path, digest: str) -> Items:
+    """The texts of a column, or of several."""
+    if isinstance(text, str):
+        columns = (text,) if text in table.column_names else tuple(text.split(","))
+    else:
+        columns, text = tuple(text), ",".join(text)
+    for name in columns:
+        require_column(table, name, "text", path)
+        require_kind(table, name, "text", "texts or messages", path, _is_text_or_messages)
+    return Items(path, digest, table, "text", text, named=text, columns=columns)
 
 
 def read_table(path: Path, encoding: str | None = None) -> tuple[str, Any]:
@@ -127,7 +137,7 @@ def read_table(path: Path, encoding: str | None = None) -> tuple[str, Any]:
 
 
 def is_picture_folder(path: Path) -> bool:
-    """A folder with pictures in it; Parquet files beside them may be our own results."""
+    """A folder with pictures in it; Parquet files next to them may be results of uniproto."""
     if not path.is_dir() or is_saved_dataset(path):
         return False
     return has_pictures(path) or next(path.rglob("*.parquet"), None) is None
@@ -140,18 +150,19 @@ def has_pictures(folder: Path) -> bool:
 def input_digest(path: Path, embedding: Mapping[str, Any] | None = None) -> str:
     """The digest a record has of a file or folder; `embedding` is what the record says of that."""
     if embedding is not None and is_picture_folder(path):
-        return _folder_items(path, embedding["named"]).sha256
+        return folder_items(path, embedding["named"]).sha256
     return content_digest(path)
 
 
-def _folder_items(path: Path, images: str | None) -> Items:
+def folder_items(path: Path, images: str | None) -> Items:
+    """The pictures of a folder, or of a sub-folder of it."""
     inner = path
     if images not in (None, WHOLE_FOLDER) and Path(str(images)).resolve() != path.resolve():
         inner = path / str(images)
         if not inner.is_dir():
             raise InvalidInputError(
-                f"--images must be a sub-folder of {path}, or stand alone after the folder, not "
-                f"{images!r}."
+                f"must be a sub-folder of {path}, or stand alone after the folder, not {images!r}.",
+                parameter="images",
             )
     names = pictures_in(inner)
     if inner != path:
@@ -161,16 +172,16 @@ def _folder_items(path: Path, images: str | None) -> Items:
     return Items(path, digest, table, "images", "path", path, images or WHOLE_FOLDER)
 
 
-def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Items:
+def picture_items(table: Any, images: str, path: Path, digest: str) -> Items:
     """A column of pictures, or a folder that the table's file names are relative to."""
     if images in table.column_names:
-        require_kind(table, images, "--images", "pictures or their paths", path, _is_picture)
+        require_kind(table, images, "images", "pictures or their paths", path, _is_picture)
         folder = path if path.is_dir() else path.parent
         return Items(path, digest, table, "images", images, folder, images)
     folder = Path(images).expanduser()
     if not folder.is_dir():
-        error = unknown_name("--images", images, table.column_names)
-        raise InputFileError(f"{path}: {error} Or name the folder that its file names begin at.")
+        error = unknown_name("images", images, table.column_names)
+        raise InputFileError.of(path, error, "Or name the folder that its file names begin at.")
     texts = [field.name for field in table.schema if _is_text(field.type)]
     known = [name for name in _FILE_COLUMNS if name in texts]
     column = (known or texts)[0] if known or len(texts) == 1 else None
@@ -182,8 +193,8 @@ def _table_of_pictures(path: Path, digest: str, table: Any, images: str) -> Item
     return Items(path, digest, table, "images", column, folder, str(folder.resolve()))
 
 
-def _usual_column(table: Any, path: Path) -> tuple[str | None, str | None]:
-    """The columns to embed where none is named: of examples, the only text or the only picture."""
+def usual_column(table: Any, path: Path) -> tuple[str | None, str | None]:
+    """The column of texts, or of pictures, where none is named: of examples, or the only one."""
     texts = [field.name for field in table.schema if _is_text(field.type)]
     pictures = [
         field.name for field in table.schema if _is_picture(field.type) and not _is_text(field.type)
@@ -207,7 +218,8 @@ def require_kind(table: Any, name: str, parameter: str, what: str, path: Path, s
     kind = table.schema.field(name).type
     if not (suits(kind) or pa.types.is_null(kind)):
         raise InvalidInputError(
-            f"{parameter} must name a column of {what}; {name!r} of {path.name} holds {kind}."
+            f"must name a column of {what}; {name!r} of {path.name} holds {kind}.",
+            parameter=parameter,
         )
 
 

@@ -98,7 +98,7 @@ def embed_images(
             raise InputFileError(f"{where} is no folder of pictures. Put one picture into a list.")
         images = pictures_in(where)
     if isinstance(images, bytes) or not isinstance(images, Iterable):
-        raise InvalidInputError("'images' must be several pictures. Pass a list.")
+        raise InvalidInputError("must be several pictures. Pass a list.", parameter="images")
     if not isinstance(images, Sized):
         images = list(images)
     count = len(images)
@@ -165,9 +165,10 @@ def _is_timm_name(name: str) -> bool:
     if not known and name == bare:
         near = timm.list_models(f"*{bare.split('.')[0]}*")[:1]
         raise InvalidInputError(
-            f"'model' must be {DEFAULT}, a folder, owner/name on the hub or a name that timm "
+            f"must be {DEFAULT}, a folder, owner/name on the hub or a name that timm "
             f"knows, not {name!r}. "
-            f"{f'Did you mean {near[0]!r}?' if near else 'See timm.list_models().'}"
+            f"{f'Did you mean {near[0]!r}?' if near else 'See timm.list_models().'}",
+            parameter="model",
         )
     return bool(known)
 
@@ -181,7 +182,7 @@ def _require_timm(name: str) -> None:
 
 
 def _require_timm_weights(name: str) -> None:
-    """Refuse a network whose weights timm would have to fetch; it cannot be told not to."""
+    """Refuse a network whose weights timm would have to fetch; it has no option not to."""
     import timm
 
     config = timm.get_pretrained_cfg(name.removeprefix("timm/"))
@@ -239,7 +240,7 @@ class _ImageModel(ABC):
         """What identifies the weights and the preprocessing."""
 
     def _prepare(self) -> None:  # noqa: B027  most need nothing
-        """Whatever `_input` needs, before threads use it."""
+        """Prepare what `_input` needs, before threads use it."""
 
     @abstractmethod
     def _input(self, image: Image) -> Any: ...

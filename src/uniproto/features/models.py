@@ -26,7 +26,7 @@ _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
 _CONFIGURATIONS = ("config.json", "modules.json", "adapter_config.json")
 _PATIENCE = 10.0  # seconds the hub has to answer
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/*", "coreml/*"]
-_OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # beside safetensors
+_OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # other than safetensors
 
 
 def require_packages(packages: Sequence[str], purpose: str, extra: str) -> None:
@@ -78,7 +78,7 @@ def find_model(name: str, *, download: bool = True) -> Path:
 
 
 def _is_path(name: str) -> bool:
-    """Whether this can be nothing but a path: hub names are `name` or `owner/name`."""
+    """Whether this can only be a path: hub names are `name` or `owner/name`."""
     return (
         name.startswith((".", "/", "~"))
         or name.endswith(".gguf")
@@ -94,12 +94,12 @@ def require_digest(identity: str, name: str, digest: str | None) -> None:
         raise ChangedInputError(
             f"The model {name!r} must be the one with the digest {digest[:12]}…. The one on this "
             f"machine has {identity_digest(identity)[:12]}…, and was not loaded. Restore that "
-            "model, or compute the vectors anew."
+            "model, or compute the vectors again."
         )
 
 
 def identity_digest(identity: str) -> str:
-    """What records say of a model: the digest of everything that its vectors depend on."""
+    """The identity of a model in records: a digest of everything that its vectors depend on."""
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
@@ -185,7 +185,7 @@ def loading(
             f"{name}: the model needs the package {error.name!r}, which is not installed. "
             f"Install it with: pip install {error.name}"
         ) from error
-    except Exception as error:  # what a library makes of a damaged file can be anything
+    except Exception as error:  # libraries may raise any error of a damaged file
         # The first line, and the second where the first only announces it.
         reason = " ".join(str(error).replace(":\n", ": ").split("\n")[0].split())[:240]
         raise InputFileError(
@@ -196,7 +196,7 @@ def loading(
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No bars and no advice while a model loads; what matters is checked by us."""
+    """Silence a library while a model loads; what matters is checked here."""
     try:
         from transformers.utils import logging
     except ImportError:

@@ -32,7 +32,7 @@ FORMATS = (
 )
 # fmt: on
 _MOST_BYTES = 2**30  # of an encoded picture
-_LONGEST_REASON = 120  # characters of what a decoder says
+_LONGEST_REASON = 120  # characters of a decoder's message
 
 
 class UnreadableError(Exception):
@@ -124,7 +124,7 @@ def decoded(content: Any) -> Image:
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """What a decoder makes of a damaged file can be anything: here it becomes a reason."""
+    """Turn any error of a decoder into a reason."""
     try:
         yield
     except UnreadableError:

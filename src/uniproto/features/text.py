@@ -105,9 +105,11 @@ def embed_text(
 
 def _require_several(texts: Any) -> None:
     if isinstance(texts, str | bytes):
-        raise InvalidInputError("'texts' must be several texts, not one. Put it into a list.")
+        raise InvalidInputError(
+            "must be several texts, not one. Put it into a list.", parameter="texts"
+        )
     if not isinstance(texts, Iterable):
-        raise InvalidInputError(f"'texts' must be a list of texts, not {texts!r}.")
+        raise InvalidInputError(f"must be a list of texts, not {texts!r}.", parameter="texts")
 
 
 def find_text_model(
@@ -355,7 +357,7 @@ class SentenceTransformersModel(_TextModel):
         return checked_vectors(found, len(inputs), self.name)
 
     def _counts(self, texts: list[str]) -> list[int]:
-        """Tokens of each text; characters where the tokenizer does not tell."""
+        """Tokens of each text; characters where the tokenizer does not report them."""
         try:
             encoded = self._network.tokenizer(texts, truncation=False, verbose=False)
             return [len(ids) for ids in encoded["input_ids"]]
@@ -387,7 +389,7 @@ def _require_known_parts(name: str, folder: Path) -> None:
 
 
 def hashed_ngrams(texts: Iterable[Any], *, n: int = 2, buckets: int = 10_000) -> sp.csr_matrix:
-    """Count the words of each text, and the runs of up to n words, in so many buckets.
+    """Count the words of each text, and the runs of up to n words, in a fixed number of buckets.
 
     >>> counts = hashed_ngrams(["one two two", "two"], buckets=100)
     >>> counts.shape, counts.sum(axis=1).ravel().tolist()

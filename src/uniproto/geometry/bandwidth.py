@@ -13,7 +13,7 @@ from uniproto.data.arrays import finite_number
 from uniproto.errors import InvalidInputError
 
 AUTO = "auto"
-AUTO_SHARE = 0.25  # of the median distance; docs/choosing.md has the study
+AUTO_SHARE = 0.25  # of the median distance; docs/bandwidth.md has the study
 _SAMPLED_ROWS = 1000  # of source and of target
 _SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale
 _SHARE = re.compile(r"\s*([0-9.eE+-]+)\s*median\s*")
@@ -51,8 +51,8 @@ def as_bandwidth(value: Any, parameter: str = "bandwidth") -> float | MedianShar
             number = None
     if isinstance(number, bool | np.bool_) or not 0 < finite_number(number) < np.inf:
         raise InvalidInputError(
-            f"{parameter!r} must be a positive number, a share such as '0.25 median', or 'auto' "
-            f"(got {value!r})."
+            f"must be a positive number, a share such as '0.25 median', or 'auto' (got {value!r}).",
+            parameter=parameter,
         )
     return MedianShare(float(number)) if share else float(number)
 

@@ -20,7 +20,7 @@ def block_rows(n_columns: int, itemsize: int = 4) -> int:
 
 
 def rows_in_block(row_bytes: int) -> int:
-    """How many rows of so many bytes each may be in memory together: at least one."""
+    """How many rows of `row_bytes` bytes fit into a block: at least one."""
     return max(1, _BLOCK_BYTES // max(1, row_bytes))
 
 

@@ -60,6 +60,16 @@ class Costs(Protocol):
     ceiling: float  # β: no cost is above it
     rounding: float  # how far `block` may be from `exact_block`
 
+    @property
+    def exact_error(self) -> tuple[float, float]:
+        """The error of `exact_block`: an absolute part, and a share of the cost."""
+        ...
+
+    @property
+    def zero_is_exact(self) -> bool:
+        """Whether `exact_block` has a 0 only where the true cost is 0."""
+        ...
+
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         """Costs of some rows against some columns, in `dtype`. Read only: it may be a view."""
         ...
@@ -92,7 +102,7 @@ class Costs(Protocol):
         ...
 
     def twin_finder(self, distance: float) -> TwinFinder:
-        """Tells whether a row is at most that far from any of those noted so far."""
+        """Finds whether a row is at most that far from any of those noted so far."""
         ...
 
 
@@ -118,6 +128,7 @@ def checked_bandwidth(metric: str, bandwidth: Any) -> float | MedianShare | None
         return as_bandwidth(bandwidth)
     if bandwidth is not None:
         raise InvalidInputError(
-            f"'bandwidth' is an option of metric={' and '.join(map(repr, WITH_BANDWIDTH))}."
+            f"is an option of metric={' and '.join(map(repr, WITH_BANDWIDTH))}.",
+            parameter="bandwidth",
         )
     return None

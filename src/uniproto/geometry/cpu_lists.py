@@ -59,7 +59,7 @@ def nearest(
 
     Returns their costs and their column numbers, both (rows, min(length, columns)). Columns are
     read once, a block at a time; the rows share each block on all cores. `sample`, the same costs
-    for some columns from all over (`spread_columns`), tells beforehand which costs are low.
+    for some columns from all over (`spread_columns`), shows beforehand which costs are low.
     """
     n = costs.shape[1]
     length = min(length, n)

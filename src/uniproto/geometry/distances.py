@@ -1,4 +1,4 @@
-"""What is computed for pairs of rows: a distance of theirs, and how large it may be.
+"""Distances between pairs of rows, and upper bounds on them.
 
 The metrics of `metrics.py` are costs that rise with one of these. Each is a `Distance`: a formula
 for two sets of rows, the same from differences of rows, the same on a GPU, and an upper bound.
@@ -6,6 +6,7 @@ for two sets of rows, the same from differences of rows, the same on a GPU, and 
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,10 @@ from uniproto.geometry.features import (
 from uniproto.runtime.gpu import product
 
 _FEW_DIFFERENCES = 10**8
-NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
+_NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
+_ERROR = 2.5e-10  # of a squared distance from a product: wide rows are near at larger shares
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Distance(Protocol):
@@ -33,7 +37,7 @@ class Distance(Protocol):
     unit_length: bool = False  # rows are scaled to length 1 first
     centred: bool = False  # moving all rows changes nothing, so they are moved near the origin
     multiplies: bool = False  # squares and products of small features may vanish
-    refined: bool = False  # small ones are computed anew from differences, to keep their digits
+    refined: bool = False  # small ones are recomputed from differences, to keep their digits
     by_product: bool | None = None  # FAISS finds it by inner product, by squares, or not (None)
     absolute: bool = False  # made of absolute differences, not of squared ones
 
@@ -49,7 +53,7 @@ class Distance(Protocol):
         ...
 
     def largest_sum(self, distance: float, rows: Any) -> float:
-        """The sum of squared (or `absolute`) differences up to which rows are so far apart."""
+        """The sum of squared (or `absolute`) differences up to which rows are within `distance`."""
         return distance
 
     def on_gpu(self, source: Any, target: Any, squares: Any) -> Any:
@@ -88,7 +92,8 @@ class Squares(Distance):
         return product(source, target.T).mul_(-2).add_(own).add_(squares).clamp_(min=0)
 
     def reach(self, source: Any, target: Any) -> float:
-        return (greatest_length(source) + greatest_length(target)) ** 2
+        length = greatest_length(source) + greatest_length(target)
+        return length * length  # a power raises an error where this is infinite
 
 
 class Angles(Distance):
@@ -176,18 +181,61 @@ SQUARES, ANGLES, PRODUCTS, L1_DISTANCE = Squares(), Angles(), Products(), L1()
 
 
 def refine_small(
-    values: NDArray[np.float64], source: NDArray[Any], target: NDArray[Any], angles: bool
+    values: NDArray[np.float64], prepared: tuple[Any, Any], given: tuple[Any, Any], angles: bool
 ) -> None:
     """Compute the smallest distances from differences: x² + y² − 2xy leaves them no digits.
 
-    Neither does 1 − xy, which for rows of length 1 is half the square of their distance.
+    Neither does 1 − xy, which for rows of length 1 is half the square of their distance. Products
+    are those of `prepared` rows, moved near the origin; differences those of the rows as `given`,
+    which nothing has rounded. Only rows without a difference are 0 apart.
     """
-    reach = squared_norms(source)[:, None] + squared_norms(target)[None, :]
-    rows, columns = np.nonzero(values < NEAR * reach)
-    for part in row_blocks(len(rows), 2 * source.shape[1]):
-        apart = source[rows[part]] - target[columns[part]]
-        near = np.einsum("ij,ij->i", apart, apart)
+    squares = [squared_norms(side) for side in prepared]
+    share = near_share(terms_of(*prepared))
+    rows, columns = np.nonzero(values <= share * (squares[0][:, None] + squares[1]))
+    for part in row_blocks(len(rows), 2 * given[0].shape[1]):
+        apart = given[0][rows[part]] - given[1][columns[part]]
+        near = SQUARES.of_differences(apart, values.dtype)
+        vanished = np.flatnonzero(near < _TINY)
+        if len(vanished):  # or only its square has
+            some = L1_DISTANCE.of_differences(apart[vanished], values.dtype) > 0
+            near[vanished[some]] = _TINY
         values[rows[part], columns[part]] = near / 2 if angles else near
+
+
+def refine_products(
+    costs: NDArray[np.float64], given: tuple[Any, Any], largest: Fraction, below: float
+) -> None:
+    """Compute the smallest costs `largest` − xy in fractions: they are right to the last digit."""
+    for i, j in np.argwhere(costs < below):
+        costs[i, j] = largest - exact_product(given[0][i], given[1][j])
+
+
+def exact_product(x: NDArray[np.float64], y: NDArray[np.float64]) -> Fraction:
+    """The product of two rows, nothing rounded."""
+    pairs = zip(x.tolist(), y.tolist(), strict=True)
+    return sum((Fraction(a) * Fraction(b) for a, b in pairs), Fraction(0))
+
+
+def terms_of(*sides: Any) -> int:
+    """How many products are added up for a pair of rows, at most."""
+    if not is_sparse(*sides):
+        return int(sides[0].shape[1])
+    return max(int(np.diff(side.indptr).max(initial=0)) for side in sides)
+
+
+def near_share(terms: int) -> float:
+    """The share of the squared norms below which distances are computed from differences."""
+    return max(_NEAR, _rounded_products(terms) / _ERROR)
+
+
+def error_of_refined(terms: int) -> float:
+    """How far `refine_small` leaves a squared distance off at most, as a share of it."""
+    return _rounded_products(terms) / near_share(terms)
+
+
+def _rounded_products(terms: int) -> float:
+    """How far x² + y² − 2xy may be off, as a share of x² + y²: (|x| + |y|)² is twice that."""
+    return 2.2 * (terms + 16) * _EPS
 
 
 def differences(rows: Any, own: Any) -> Any:
@@ -222,6 +270,6 @@ def require_finite_sums(ceiling: float, metric: str, dtype: np.dtype[Any], remed
     largest = min(float(np.finfo(dtype).max) / 4, float(np.finfo(np.float64).max) / 2**64)
     if not ceiling <= largest:
         raise InvalidInputError(
-            f"'source' must have costs below {largest:.3g} in {dtype} when metric={metric!r}. "
-            f"{remedy}"
+            f"must have costs below {largest:.3g} in {dtype} when metric={metric!r}. {remedy}",
+            parameter="source",
         )

@@ -41,14 +41,14 @@ class FaissLists:
             and not sp.issparse(costs.source)
         ):
             raise InvalidInputError(
-                "'neighbours' must be 'exact' unless features are dense and the metric is one of "
-                f"{_SUITABLE}."
+                f"must be 'exact' unless features are dense and the metric is one of {_SUITABLE}.",
+                parameter="neighbours",
             )
         reach = max(greatest_length(side) for side in (costs.source, costs.target))
         if not reach**2 < _LARGEST_SQUARE:  # FAISS would end the whole process
             raise InvalidInputError(
-                f"'neighbours' must be 'exact' for rows of length {reach:.3g}, or rescale the "
-                "features."
+                f"must be 'exact' for rows of length {reach:.3g}, or rescale the features.",
+                parameter="neighbours",
             )
         try:
             import faiss  # noqa: F401

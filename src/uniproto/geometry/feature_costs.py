@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,19 @@ from uniproto.geometry.blocks import (
     rows_in_block,
     within,
 )
-from uniproto.geometry.distances import refine_small, require_finite_sums
+from uniproto.geometry.distances import (
+    error_of_refined,
+    exact_product,
+    refine_products,
+    refine_small,
+    require_finite_sums,
+    terms_of,
+)
 from uniproto.geometry.features import (
     RowsOnDisk,
     greatest_length,
     is_sparse,
-    mean_row,
+    middle_row,
     prepare,
     readable_as_doubles,
     unit_rows,
@@ -37,6 +45,12 @@ from uniproto.geometry.twins import FeatureTwins, TwinFinder, are_within, distan
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
+_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+_IN_FRACTIONS = 2**14  # numbers of all pairs of rows, up to which products may be fractions
+_OF_PRODUCTS = 2.5e-10  # of a cost: what rounding of products leaves larger ones
+_OF_ANGLES = 1e-10  # of an angle's cost: error that comes with nearly nothing for all others
+
+Exact = tuple[Any, Any]  # rows prepared in double precision, and rows whose differences count
 
 
 class FeatureCosts:
@@ -64,19 +78,18 @@ class FeatureCosts:
         self.shape = (source.shape[0], target.shape[0])
         self._centre = centre
         self._cached_target: Any = None
+        self._compared_rows: Any = None
         self._table: tuple[NDArray[Any], float] | None = None
         self._in_table: tuple[Rows, Rows] = (EVERY, EVERY)
         self.shift = 0.0
+        self._largest: Fraction | None = None  # product, where fractions are used
         with np.errstate(over="ignore", invalid="ignore"):  # such costs are refused below
             self.source, self.target = (
                 (source, target) if prepared else self._prepared(source, target)
             )
-            # Preparing rows in single precision rounds them: exact costs go back to those given.
-            before = given if prepared else (source, target)
-            self._originals = before or (source, target)
-            self._as_given = before is not None and self.dtype == np.float32
-            rows = before if before and self._as_given else (self.source, self.target)
-            self._given = tuple(map(readable_as_doubles, rows))
+            # Preparing rows rounds them: exact costs go back to those given.
+            self._originals = given or (source, target)
+            self._given = tuple(map(readable_as_doubles, self._originals))
             self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the rows it was made from
             self.curve, self.bandwidth = self._curve(bandwidth)
             if shift is not None and reach is not None:
@@ -93,6 +106,11 @@ class FeatureCosts:
         single = self.curve.rounds * float(np.finfo(self.dtype).eps)
         self.rounding = self._cost_of(self.distance_rounding) + single
 
+    @property
+    def originals(self) -> tuple[Any, Any]:
+        """Source and target as they were given, before anything was moved or scaled."""
+        return self._originals
+
     def _curve(self, bandwidth: float | MedianShare | None) -> tuple[Curve, float | None]:
         """How costs rise with the distance, and the bandwidth in numbers."""
         if isinstance(bandwidth, MedianShare):
@@ -105,14 +123,14 @@ class FeatureCosts:
 
     @property
     def _metric_apart(self) -> Metric:
-        """The metric that tells how far apart two rows are."""
+        """The metric of the distance between two rows."""
         return OF_FEATURES[OF_FEATURES[self.metric].apart or self.metric]
 
     def _prepared(self, source: Any, target: Any) -> tuple[Any, Any]:
         unit_length, centre = self.distance.unit_length, None
         if self.distance.centred and not is_sparse(source, target):
             # Distances do not change, and x² + y² − 2xy loses fewer digits near the origin.
-            centre = self._centre = mean_row(target)
+            centre = self._centre = middle_row(target)
         ready = prepare(source, self.dtype, unit_length=unit_length, centre=centre)
         if source is target:
             return ready, ready
@@ -121,9 +139,34 @@ class FeatureCosts:
         )
 
     @property
-    def refines_small_costs(self) -> bool:
-        """Whether small exact costs are computed from differences, and keep their digits."""
-        return self.distance.refined and not is_sparse(self.source)
+    def exact_error(self) -> tuple[float, float]:
+        """The error of `exact_block`: an absolute part, and a share of the cost.
+
+        Distances from differences of rows as given are off by a share of themselves, unless their
+        squares vanish. Scaling rows to length 1 rounds them, by e: that changes a cost c by e²
+        and e√(2c), which is at most t·c + e²/t for every t. Products are off by what they sum.
+        """
+        distance, terms = self.distance, terms_of(self.source, self.target)
+        summed = (terms + 16) * _EPS
+        if not (distance.refined or distance.absolute):
+            exactly = self._largest is not None
+            return (0.0, _OF_PRODUCTS) if exactly else (self._error_of_products(), _EPS)
+        share = error_of_refined(terms) if distance.refined else summed
+        share += self.curve.rounds * _EPS
+        if distance.unit_length:
+            return summed**2 + (4 * _EPS) ** 2 / _OF_ANGLES, share + _OF_ANGLES
+        least = self._cost_of(terms * _TINY) if distance.refined else 0.0
+        return (max(least, _TINY) if self.curve.rounds else least), share
+
+    @property
+    def zero_is_exact(self) -> bool:
+        distance = self.distance
+        refined = distance.absolute or (distance.refined and not distance.unit_length)
+        return refined or self._largest is not None
+
+    def _error_of_products(self) -> float:
+        summed = (terms_of(self.source, self.target) + 16) * _EPS
+        return 2 * summed * (self.reach + abs(self.shift))
 
     @property
     def on_disk(self) -> bool:
@@ -139,12 +182,21 @@ class FeatureCosts:
                 largest[rows] = np.maximum(largest[rows], found)
         slack = 2 * self._relative_rounding() * greatest_length(self.source)
         slack *= greatest_length(self.target)
-        overflowed = not np.isfinite(slack + largest.max())  # which is refused by and by
-        if self.dtype == np.float64 or overflowed:
+        overflowed = not np.isfinite(slack + largest.max())  # which is refused later
+        is_small = self.shape[0] * self.shape[1] * self.source.shape[1] <= _IN_FRACTIONS
+        in_fractions = is_small and not (self.on_disk or is_sparse(self.source))
+        if overflowed or (self.dtype == np.float64 and not in_fractions):
             return float(largest.max())
         likely = np.flatnonzero(largest >= largest.max() - slack)
+        if in_fractions:
+            self._largest = max(
+                exact_product(x, y)
+                for x in self._exact(0, likely)[1]
+                for y in self._exact(1, EVERY)[1]
+            )
+            return float(self._largest)
         products = (
-            self._exact(0, likely[rows]) @ self._exact(1, columns).T
+            self._exact(0, likely[rows])[0] @ self._exact(1, columns)[0].T
             for columns in self.column_blocks()
             for rows in row_blocks(len(likely), columns.stop - columns.start)
         )
@@ -182,7 +234,9 @@ class FeatureCosts:
             return self._by_parts(rows, columns, exact=True)
         if self._cached_target is None:
             self._cached_target = self._exact(1, EVERY)
-        return self._exact_costs(self._exact(0, rows), _part(self._cached_target, columns))
+        ready, given = self._cached_target
+        target = _part(ready, columns), _part(given, columns)
+        return self._exact_costs(self._exact(0, rows), target)
 
     def _by_parts(self, rows: Rows, columns: Rows, *, exact: bool) -> NDArray[Any]:
         """Costs for which few rows at a time are read from disk, or turned into doubles."""
@@ -215,24 +269,31 @@ class FeatureCosts:
             distances += distances.dtype.type(self.shift)
         return self.curve.of(distances)
 
-    def _exact(self, side: int, rows: Rows) -> Any:
+    def _exact(self, side: int, rows: Rows) -> Exact:
         """Rows of the source (side 0) or the target (1), prepared in double precision."""
-        given = _read(self._given[side], within(self._places[side], rows)).astype(np.float64)
+        given = _read(self._given[side], within(self._places[side], rows))
+        given = given.astype(np.float64, copy=False)
         if self.distance.unit_length:
-            return unit_rows(given, ("source", "target")[side])
-        if self._centre is None or not self._as_given:
-            return given
-        return given - self._centre
+            given = unit_rows(given, ("source", "target")[side])
+        return given if self._centre is None else given - self._centre, given
 
     def given(self, side: int, rows: Rows = EVERY) -> Any:
         """Rows of the source (side 0) or the target (1) as they were given, in memory."""
         return _read(self._originals[side], within(self._places[side], rows))
 
-    def _exact_costs(self, source: Any, target: Any) -> NDArray[np.float64]:
-        distances = self.distance.between(source, target)
-        if self.refines_small_costs:
-            refine_small(distances, source, target, self.distance.unit_length)
-        return np.maximum(self.from_distances(distances), 0.0)
+    def _exact_costs(self, source: Exact, target: Exact) -> NDArray[np.float64]:
+        prepared, given = zip(source, target, strict=True)
+        distances = self.distance.between(*prepared)
+        if self.distance.refined:
+            refine_small(distances, prepared, given, self.distance.unit_length)
+        apart = distances > 0 if self.curve.rounds else None
+        costs = np.maximum(self.from_distances(distances), 0.0)
+        if apart is not None:  # a cost must not vanish where the distance has not
+            costs[apart & (costs == 0)] = _TINY
+        if self._largest is not None:
+            below = self._error_of_products() / _OF_PRODUCTS
+            refine_products(costs, given, self._largest, below)
+        return costs
 
     def restrict(self, rows: Rows, columns: Rows) -> FeatureCosts:
         source = _only(self.source, rows)
@@ -246,7 +307,8 @@ class FeatureCosts:
 
     def _between(self, source: Any, target: Any) -> FeatureCosts:
         part = copy.copy(self)
-        part.source, part.target, part._cached_target = source, target, None
+        part.source, part.target = source, target
+        part._cached_target = part._compared_rows = None
         part.shape = (source.shape[0], target.shape[0])
         return part
 
@@ -264,30 +326,38 @@ class FeatureCosts:
         yield from pieces_of(self.shape[1], most)
 
     def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
-        own = self.source[row : row + 1]
-        parts = row_blocks(length_of(rows, self.shape[0]), self.source.shape[1])
+        source, metric = self._compared, self._metric_apart
+        own = source[row : row + 1]
+        parts = row_blocks(length_of(rows, self.shape[0]), source.shape[1])
         return np.concatenate(
-            [
-                distances_from(own, self.source[within(rows, part)], self._metric_apart)
-                for part in parts
-            ]
+            [distances_from(own, source[within(rows, part)], metric) for part in parts]
         )
 
     def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
-        own, metric = self.source[row : row + 1], self._metric_apart
+        source, metric = self._compared, self._metric_apart
+        own = source[row : row + 1]
         near = np.zeros(length_of(rows, self.shape[0]), np.bool_)
 
         def look(part: slice) -> None:
-            near[part] = are_within(own, self.source[within(rows, part)], metric, distance)
+            near[part] = are_within(own, source[within(rows, part)], metric, distance)
 
-        parallel_for(look, row_blocks(len(near), self.source.shape[1]))
+        parallel_for(look, row_blocks(len(near), source.shape[1]))
         return near
 
     def twin_finder(self, distance: float) -> TwinFinder:
-        return FeatureTwins(self.source, self._metric_apart, distance)
+        return FeatureTwins(self._compared, self._metric_apart, distance)
+
+    @property
+    def _compared(self) -> Any:
+        """Source rows whose differences count: those given, where moving rows rounded them."""
+        if self._centre is None:
+            return self.source
+        if self._compared_rows is None:
+            self._compared_rows = _only(self._given[0], self._places[0])
+        return self._compared_rows
 
     def unsaturated(self) -> FeatureCosts:
-        """The same rows with costs that tell all distances apart, far ones too."""
+        """The same rows with costs that rise with the distance however far rows are."""
         if self.bandwidth is None:
             return self
         part = copy.copy(self)
@@ -307,7 +377,7 @@ class FeatureCosts:
             return
         kind = np.finfo(self.dtype)
         smallest = float(kind.tiny / kind.eps)  # a square with all its digits
-        # Rows that are alike but for rounding are no further apart than that from their mean.
+        # Rows that are alike but for rounding are no further apart than that from their median.
         centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
         lengths = [greatest_length(side) for side in (self.source, self.target)]
         by_product = self.metric == "dot"
@@ -315,8 +385,9 @@ class FeatureCosts:
         some = min(lengths) > 0 if by_product else max(lengths) > 0
         if some and square < smallest and centre < smallest**0.5:
             raise InvalidInputError(
-                f"'source' must have features of at least {smallest**0.5:.2g} in {self.dtype} when "
-                f"metric={self.metric!r}. Rescale the features."
+                f"must have features of at least {smallest**0.5:.2g} in {self.dtype} when "
+                f"metric={self.metric!r}. Rescale the features.",
+                parameter="source",
             )
 
 

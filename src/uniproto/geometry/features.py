@@ -12,6 +12,7 @@ from uniproto.errors import InvalidInputError
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
 _ROWS_AT_ONCE = 4096
+_FEWEST_SAMPLED, _SAMPLED_NUMBERS = 256, 2**22  # rows that a median is taken of
 _SHORTEST = float(np.finfo(np.float64).tiny)  # below it numbers lose their digits
 
 
@@ -95,21 +96,22 @@ def narrow_indices(rows: Any) -> Any:
     return matrix
 
 
-def mean_row(values: Any) -> NDArray[np.float64]:
-    """The mean of all rows, each feature rounded to a power of two within its spread.
+def middle_row(values: Any) -> NDArray[np.float64]:
+    """The median of some rows, each feature rounded to a power of two within its spread.
 
-    So few binary digits leave whole numbers their exact differences, squares and products: what
-    is equally far apart stays so, and ties are broken by index rather than by rounding.
+    Unlike a mean it stays among most rows, however far out others lie. So few binary digits leave
+    whole numbers their exact differences, squares and products: what is equally far apart stays
+    so, and ties are broken by index rather than by rounding.
     """
-
-    def total(part: slice) -> NDArray[np.float64]:
-        return values[part].sum(axis=0, dtype=np.float64)
-
-    pieces = pieces_of(values.shape[0], _ROWS_AT_ONCE)
-    mean = sum(parallel_map(total, pieces), np.zeros(values.shape[1])) / values.shape[0]
-    spread = np.abs(values[:_ROWS_AT_ONCE] - mean).mean(axis=0)
+    count = min(_ROWS_AT_ONCE, max(_FEWEST_SAMPLED, _SAMPLED_NUMBERS // values.shape[1]))
+    some = np.asarray(values[:: -(-values.shape[0] // count)], np.float64).T
+    half = some.shape[1] // 2
+    middle = np.partition(some, half, axis=1)[:, half]
+    with np.errstate(over="ignore"):  # such features are refused with their costs
+        spread = np.partition(np.abs(some - middle[:, None]), half, axis=1)[:, half]
     unit = np.ldexp(1.0, np.frexp(spread)[1] - 1)
-    return np.where((spread > 0) & (unit > 0), np.rint(mean / unit) * unit, mean)
+    rounds = (spread > 0) & (unit > 0) & np.isfinite(spread)
+    return np.where(rounds, np.rint(middle / np.where(rounds, unit, 1.0)) * unit, middle)
 
 
 def squared_norms(rows: Any) -> NDArray[Any]:
@@ -165,14 +167,16 @@ def _inverse_norms(values: Any, parameter: str) -> NDArray[np.float64]:
     zero = np.flatnonzero(norms == 0)
     if zero.size:
         raise InvalidInputError(
-            f"{parameter!r} must have no all-zero row when metric='cosine' (there are {zero.size}, "
-            f"the first at index {zero[0]}). Drop those rows, or use metric='euclidean'."
+            f"must have no all-zero row when metric='cosine' (there are {zero.size}, "
+            f"the first at index {zero[0]}). Drop those rows, or use metric='euclidean'.",
+            parameter=parameter,
         )
     odd = np.flatnonzero(~((norms >= _SHORTEST) & (norms < np.inf)))
     if odd.size:
         raise InvalidInputError(
-            f"{parameter!r} must have rows of a length between {_SHORTEST:.3g} and 1.8e308 when "
-            f"metric='cosine', unlike the row at index {odd[0]}. Rescale the features."
+            f"must have rows of a length between {_SHORTEST:.3g} and 1.8e308 when "
+            f"metric='cosine', unlike the row at index {odd[0]}. Rescale the features.",
+            parameter=parameter,
         )
     return 1.0 / norms
 

@@ -41,8 +41,9 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
     if not suits:
         if required:
             raise InvalidInputError(
-                "'device' must be 'cpu' for cost matrices and sparse features. Pass device='cpu', "
-                "or dense features."
+                "must be 'cpu' for cost matrices and sparse features. Pass device='cpu', "
+                "or dense features.",
+                parameter="device",
             )
         return None
     if importlib.util.find_spec("torch") is None:
@@ -58,8 +59,9 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
             return GpuLists()
     if required:
         raise InvalidInputError(
-            "'device' is 'cuda', but torch sees no GPU. Pass device='cpu', or install a CUDA build "
-            "of torch."
+            "is 'cuda', but torch sees no GPU. Pass device='cpu', or install a CUDA build "
+            "of torch.",
+            parameter="device",
         )
     return None
 
@@ -86,7 +88,7 @@ class GpuLists:
         return GpuIndex(costs, source, target)
 
     def free_memory(self) -> int:
-        """Bytes of the GPU's memory that nobody uses."""
+        """Free bytes of the GPU's memory."""
         import torch
 
         return int(torch.cuda.mem_get_info()[0])

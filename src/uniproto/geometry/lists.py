@@ -1,4 +1,4 @@
-"""Neighbour lists, whoever builds them: the processor, a GPU, or FAISS."""
+"""Neighbour lists, built on the processor, on a GPU, or by FAISS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NeighbourIndex(Protocol):
         """The `length` cheapest columns of each row: costs and positions, cheapest first.
 
         Both are (rows, min(length, columns)); equal costs come in the order of their columns.
-        `advance` is told of all rows, in parts.
+        `advance` is called with the number of rows done, part by part.
         """
         ...
 

@@ -29,7 +29,7 @@ class MatrixCosts:
         self.shape = matrix.shape
         self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another
         self.rounding = 0.0  # costs are the matrix; similarities are taken from their maximum
-        self._rows: Rows = EVERY  # those of the matrix this object speaks of
+        self._rows: Rows = EVERY  # the rows of the matrix that this object covers
         self._columns: Rows = EVERY
         self.shift = 0.0 if shift is None else shift
         self.ceiling = ceiling
@@ -38,8 +38,9 @@ class MatrixCosts:
             if metric == "precomputed":
                 if lowest < 0:
                     raise InvalidInputError(
-                        "'source' must hold costs of at least 0 when metric='precomputed' (the "
-                        f"least is {lowest:g}). Pass metric='similarity' if larger means closer."
+                        "must hold costs of at least 0 when metric='precomputed' (the "
+                        f"least is {lowest:g}). Pass metric='similarity' if larger means closer.",
+                        parameter="source",
                     )
                 self.ceiling = highest
             else:
@@ -47,6 +48,13 @@ class MatrixCosts:
             require_finite_sums(self.ceiling, metric, self.dtype, "Rescale the matrix.")
         if metric == "similarity":
             self.rounding = float(np.finfo(self.dtype).eps) * self.ceiling
+
+    zero_is_exact = True
+
+    @property
+    def exact_error(self) -> tuple[float, float]:
+        share = float(np.finfo(np.float64).eps) if self.metric == "similarity" else 0.0
+        return 0.0, share
 
     def block(self, rows: Rows, columns: Rows = EVERY) -> NDArray[Any]:
         part = self._entries(rows, columns).astype(self.dtype, copy=False)
@@ -74,7 +82,7 @@ class MatrixCosts:
         yield from pieces_of(self.shape[1], most)
 
     def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
-        # Without features, two rows are as far apart as the target can tell them apart.
+        # Without features, two rows are as far apart as their costs to any target differ.
         own = self.block(np.array([row]))
         parts = row_blocks(length_of(rows, self.shape[0]), self.shape[1])
         distances = [np.abs(self.block(within(rows, part)) - own).max(axis=1) for part in parts]

@@ -38,7 +38,7 @@ class Curve(Protocol):
         ...
 
     def distances(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The distances of costs, or less where a cost is too high to tell."""
+        """The distances of costs, or less where a cost is too high to have one."""
         ...
 
     def largest_distance(self, cost: float) -> float:
@@ -46,7 +46,7 @@ class Curve(Protocol):
         ...
 
 
-class Line(Curve):
+class Linear(Curve):
     """The cost is the distance."""
 
     rounds = 0.0
@@ -100,7 +100,7 @@ class Saturating(Curve):
     rounds = _ROUNDINGS
 
     def of(self, distances: NDArray[Any]) -> NDArray[Any]:
-        with np.errstate(under="ignore", over="ignore"):  # so far apart, or so near
+        with np.errstate(under="ignore", over="ignore"):  # very far apart, or very near
             np.divide(distances, -self.width, out=distances)
         np.expm1(distances, out=distances)
         return np.negative(distances, out=distances)
@@ -120,7 +120,7 @@ class Metric:
     """How far rows are apart.
 
     `curve` makes the cost from `distance`; a metric with a `scale` has a bandwidth σ, and the
-    width of its curve is scale(σ). `apart` is the metric that tells near-duplicates and densities,
+    width of its curve is scale(σ). `apart` is the metric for near-duplicates and densities,
     where that is not the metric itself.
     """
 
@@ -132,7 +132,7 @@ class Metric:
 
     def curve_for(self, bandwidth: float | None) -> Curve:
         if self.scale is None:
-            return self.curve or Line()
+            return self.curve or Linear()
         assert bandwidth is not None
         return Saturating(self.scale(bandwidth))
 
@@ -170,7 +170,8 @@ def require_width(curve: Curve, reach: float, dtype: np.dtype[Any], bandwidth: f
     too_wide = reach > 0 and reach / max(curve.width, 1e-300) < lowest
     if not lowest < curve.width < highest or too_wide:
         raise InvalidInputError(
-            f"'bandwidth' must be such that costs keep their digits in {dtype}, for distances up "
+            f"must be such that costs keep their digits in {dtype}, for distances up "
             f"to {reach:.3g}{' squared' if curve.width != bandwidth else ''} (got "
-            f"{bandwidth:.3g}). Use 'auto', or rescale the features."
+            f"{bandwidth:.3g}). Use 'auto', or rescale the features.",
+            parameter="bandwidth",
         )

@@ -42,7 +42,7 @@ def are_within(own: Any, rows: Any, metric: Metric, distance: float) -> NDArray[
 
 
 def _largest_sum(metric: Metric, distance: float, rows: Any) -> float | None:
-    """The sum of squared (or absolute) differences up to which dense rows are so far apart."""
+    """The sum of squared (or absolute) differences up to which dense rows are within `distance`."""
     if sp.issparse(rows):
         return None
     return metric.distance.largest_sum(metric.curve_for(None).largest_distance(distance), rows)
@@ -59,7 +59,7 @@ class TwinFinder(Protocol):
 class FeatureTwins:
     """Noted feature rows, copied together so that they are read in one pass.
 
-    The first numbers of each lie together once more: as far as they tell rows apart, nothing else
+    The first numbers of each lie together once more: where they decide, nothing else
     is read.
 
     >>> from uniproto.geometry.metrics import OF_FEATURES

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from uniproto.lm.batches.selector import BatchRecord, BatchSelector
     from uniproto.lm.batches.trainer import SelectionMixin, SelectionTrainer, leave_together
     from uniproto.lm.curation.curate import curate
+    from uniproto.lm.features.example_values import Gradients, HiddenStates
     from uniproto.lm.features.language_features import gradients, hidden_states
 
 __all__ = [
     "BatchRecord",
     "BatchSelector",
+    "Gradients",
     "Gram",
+    "HiddenStates",
     "SelectionConfig",
     "SelectionMixin",
     "SelectionTrainer",
@@ -39,6 +42,7 @@ __getattr__ = late_names(
     __name__,
     {
         "BatchRecord BatchSelector": "uniproto.lm.batches.selector",
+        "Gradients HiddenStates": "uniproto.lm.features.example_values",
         "Gram": "uniproto.lm.batches.inputs",
         "SelectionConfig": "uniproto.lm.batches.config",
         "SelectionMixin SelectionTrainer leave_together": "uniproto.lm.batches.trainer",
@@ -48,3 +52,7 @@ __getattr__ = late_names(
     {name: f"{__name__}.{name}" for name in ("finetune", "judging", "pretraining")},
     extra="train",
 )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

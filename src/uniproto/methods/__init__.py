@@ -52,7 +52,8 @@ def as_method(method: str | Method, parameter: str = "method") -> Method:
         return METHODS[method]()
     if isinstance(method, type) or not hasattr(method, "pick"):
         raise InvalidInputError(
-            f"'method' must be a method's name or a method object such as Greedy(), not {method!r}."
+            f"must be a method's name or a method object such as Greedy(), not {method!r}.",
+            parameter="method",
         )
     return method
 

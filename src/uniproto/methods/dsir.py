@@ -44,7 +44,7 @@ class DSIR:
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.smoothing) < np.inf:
             raise InvalidInputError(
-                f"'smoothing' must be positive and finite, not {self.smoothing}."
+                f"must be positive and finite, not {self.smoothing}.", parameter="smoothing"
             )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
@@ -72,8 +72,9 @@ def _totals(rows: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         some = rows[part]
         if (some.data if sp.issparse(some) else some).min(initial=0.0) < 0:
             raise InvalidInputError(
-                "'source' must hold counts for method='dsir', none of them negative. Pass "
-                "uniproto.features.hashed_ngrams(texts)."
+                "must hold counts for method='dsir', none of them negative. Pass "
+                "uniproto.features.hashed_ngrams(texts).",
+                parameter="source",
             )
         total += np.asarray(weights[part] @ some).ravel()
     return total

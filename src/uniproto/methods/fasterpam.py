@@ -24,7 +24,7 @@ class FasterPAM:
 
     Starts from k random rows and makes at most `iterations` passes over all rows. Needs the extra
     `compare` (the `kmedoids` package), source = target, a metric other than `dot`, and memory for
-    all m × m costs; target weights, `initial`, `exclude` and `distinct` are refused. Prototypes
+    all m × m costs; target weights, `include`, `exclude` and `min_distance` are refused. Prototypes
     come from the largest cluster to the smallest, ties by row; their learned weights are the
     cluster sizes over n. All are found together, so gains are 0.
 
@@ -51,11 +51,13 @@ class FasterPAM:
         except ImportError:
             raise MissingExtraError(f"method={self.name!r}", "compare") from None
         self.check(problem)
-        costs = problem.costs
+        costs, free = problem.costs, problem.candidates
+        if len(free) < problem.m:
+            costs = costs.restrict(free, free)
         as_it_is = isinstance(costs, MatrixCosts) and costs.matrix.dtype == costs.dtype
         if costs.metric != "precomputed" or not as_it_is:
             require_memory(
-                problem.m**2 * costs.dtype.itemsize,
+                len(free) ** 2 * costs.dtype.itemsize,
                 problem.memory,
                 f"method={self.name!r} keeps all m × m costs",
                 "Use method='kmedoids', or select from a sample of the source.",
@@ -69,9 +71,9 @@ class FasterPAM:
         sizes = np.bincount(labels, minlength=problem.k)
         order = np.lexsort((medoids, -sizes))
         return Picks(
-            medoids[order],
+            free[medoids[order]],
             np.zeros(problem.k),
-            sizes[order] / problem.m,
+            sizes[order] / len(free),
             notes={"loss": float(found.loss), "iterations_run": int(found.n_iter)},
         )
 
@@ -79,23 +81,25 @@ class FasterPAM:
         """Refuse a target of its own, and conditions on the rows."""
         if problem.costs.metric == "dot":
             raise InvalidInputError(
-                f"'metric' must put no cost between a row and itself for method={self.name!r}, "
-                "unlike 'dot'. Use metric='cosine', or method='kmedoids'."
+                f"must put no cost between a row and itself for method={self.name!r}, "
+                "unlike 'dot'. Use metric='cosine', or method='kmedoids'.",
+                parameter="metric",
             )
         need_one_set(problem, self.name)
-        weights = problem.target_weights
+        offer, free = problem.masses.offer, problem.candidates
         given = {
-            "target_weights": weights is not None and bool((weights != weights[0]).any()),
+            "target_weights": np.ptp(offer[free]) > 0,
             "include": problem.initial.size > 0,
-            "exclude": problem.initial.size + problem.candidates.size < problem.m,
+            "exclude": not np.isin(np.flatnonzero(offer), free).all(),  # what weighs nothing may be
             "min_distance": problem.twin_distance is not None,
             "limits": problem.limits is not None,
         }
         for parameter, present in given.items():
             if present:
                 raise InvalidInputError(
-                    f"{parameter!r} must be left out for method={self.name!r}. Drop it, or use "
-                    "method='kmedoids'."
+                    f"must be left out for method={self.name!r}. Drop it, or use "
+                    "method='kmedoids'.",
+                    parameter=parameter,
                 )
 
 

@@ -37,7 +37,9 @@ class Entropic:
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.reg) < math.inf:
-            raise InvalidInputError(f"'reg' must be positive and finite, not {self.reg!r}.")
+            raise InvalidInputError(
+                f"must be positive and finite, not {self.reg!r}.", parameter="reg"
+            )
         if self.iterations is not None:
             require_int("iterations", self.iterations, too_small="Try 100.")
 
@@ -70,14 +72,16 @@ class Greedy:
 
     def __post_init__(self) -> None:
         if isinstance(self.plan, str) and self.plan == "entropic":
-            raise InvalidInputError("'plan' must be 'extend', 'resolve' or Entropic().")
+            raise InvalidInputError("must be 'extend', 'resolve' or Entropic().", parameter="plan")
         if not isinstance(self.plan, Entropic):
             require_name("plan", self.plan, PLANS)
         require_name("gains", self.gains, GAINS)
         if self.gains == "exact" and isinstance(self.plan, Entropic):
-            raise InvalidInputError("'gains' must be 'approx' with plan=Entropic(…).")
+            raise InvalidInputError("must be 'approx' with plan=Entropic(…).", parameter="gains")
         if self.sample is not None and not 0 < finite_number(self.sample) < 1:
-            raise InvalidInputError(f"'sample' must lie between 0 and 1, not be {self.sample!r}.")
+            raise InvalidInputError(
+                f"must lie between 0 and 1, not be {self.sample!r}.", parameter="sample"
+            )
 
     @property
     def draws(self) -> bool:
@@ -105,7 +109,7 @@ class Greedy:
             pick_extend,
             pick_resolve,
         )
-        from uniproto.methods.picking import Pool
+        from uniproto.problem.allowed import Pool
 
         self.check(problem)
         # Only these two ask for one row at a time, so that near-duplicates may be told late.
@@ -130,9 +134,9 @@ def plan_from(plan: str, reg: float | None, iterations: int | None) -> str | Ent
     """
     if plan == "entropic":
         return Entropic(Entropic.reg if reg is None else reg, iterations)
-    for option, value in {"--reg": reg, "--iterations": iterations}.items():
+    for option, value in {"reg": reg, "iterations": iterations}.items():
         if value is not None:
-            raise InvalidInputError(f"{option} needs --plan entropic, not {plan}.")
+            raise InvalidInputError(f"needs an entropic plan, not {plan}.", parameter=option)
     return plan
 
 

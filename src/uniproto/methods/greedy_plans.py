@@ -13,13 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import warn_of_data
+from uniproto.errors import (
+    quoted,
+    warn_of_data,
+)
 from uniproto.fills.lazy_fills import LazyFills
 from uniproto.fills.priced_fills import PricedRows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.lists import lists_of
 from uniproto.methods.contract import Picks
-from uniproto.methods.picking import Pool
+from uniproto.problem.allowed import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import SEARCHING, SavedLists, SavedPicks
 from uniproto.runtime.compiling import njit
@@ -214,7 +217,7 @@ def pick_entropic(
             f"Entropic plans did not converge (up to {violation:.0%} of their mass is beyond what "
             "targets take), and the rows may be worse than random ones: "
             f"reg={reg:g} is small beside costs of up to {costs.ceiling:.3g}. "
-            "Raise reg or iterations, or use plan='extend'."
+            f"Raise {quoted('reg')} or {quoted('iterations')}, or use the plan 'extend'."
         )
     return run.finish(unconverged_plans=unconverged, marginal_violation=violation)
 

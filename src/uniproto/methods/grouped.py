@@ -41,7 +41,8 @@ def improve_in_groups(
     progress: Progress,
 ) -> tuple[Picks, dict[Hashable, NDArray[np.intp]]]:
     """Exchange rows inside each group, which share the seconds."""
-    from uniproto.methods.multilevel.search import go_on
+    from uniproto.methods.greedy import Greedy
+    from uniproto.methods.search.search import search
 
     parts: list[Picks] = []
     rows = {group.label: group.source_rows[found[group.label]] for group in problem.groups}
@@ -49,7 +50,7 @@ def improve_in_groups(
         others = [row for label, of in rows.items() if label != group.label for row in of.tolist()]
         part = _without_twins(group.problem, group.source_rows, problem, others)
         begun = found[group.label].astype(np.intp)
-        parts.append(go_on(part, begun, seconds / len(problem.groups), progress))
+        parts.append(search(part, Greedy(), seconds / len(problem.groups), progress, begun))
         rows[group.label] = group.source_rows[parts[-1].rows]
     return _joined(problem, parts)
 

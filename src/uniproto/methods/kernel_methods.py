@@ -23,7 +23,7 @@ from uniproto.runtime.threads import parallel_map
 _MEDIAN = MedianShare(1.0)  # the median heuristic
 
 
-class RBF:
+class RBFKernel:
     """The kernel k(x, y) = exp(−|x − y|² / 2σ²) of the rows as the metric sees them.
 
     They have unit length for cosine, and are raw for other metrics.
@@ -69,8 +69,9 @@ class RBF:
                     advance(count)
         if not means.max() > 0:  # all 0, or 0/0
             raise InvalidInputError(
-                "'bandwidth' must be wide enough for some target to be similar to some source row, "
-                f"wider than {self.bandwidth}."
+                "must be wide enough for some target to be similar to some source row, "
+                f"wider than {self.bandwidth}.",
+                parameter="bandwidth",
             )
         return means
 
@@ -121,7 +122,7 @@ class MMDCritic(_KernelMethod):
     draws: ClassVar[bool] = False
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        kernel = RBF(need_features(problem, self.name), self.bandwidth)
+        kernel = RBFKernel(need_features(problem, self.name), self.bandwidth)
         discrepancy = _Discrepancy(kernel, kernel.means(problem.masses.weights, progress))
         rows, gains = pick_greedily(problem, discrepancy, progress)
         return Picks(rows, gains, notes={"bandwidth": kernel.bandwidth})
@@ -130,7 +131,7 @@ class MMDCritic(_KernelMethod):
 class _Discrepancy:
     """The sums that J(P) is made of."""
 
-    def __init__(self, kernel: RBF, means: NDArray[np.float64]) -> None:
+    def __init__(self, kernel: RBFKernel, means: NDArray[np.float64]) -> None:
         self.kernel, self.means = kernel, means
         self.similarity = np.zeros(len(means))  # Σ_{s∈P} k(x_s, x_i) for every source row i
         self.picked, self.value = 0, 0.0
@@ -178,15 +179,16 @@ class ProtoDash(_KernelMethod):
     draws: ClassVar[bool] = False
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        kernel = RBF(need_features(problem, self.name), self.bandwidth)
+        kernel = RBFKernel(need_features(problem, self.name), self.bandwidth)
         self.check(problem)
         fit = _WeightedFit(kernel, kernel.means(problem.masses.weights, progress), problem.k)
         rows, gains = pick_greedily(problem, fit, progress)
         total = fit.weights.sum()
         if not total > 0:  # rows that were given, too far from every target
             raise InvalidInputError(
-                "'bandwidth' must be wide enough for some target to be similar to a prototype, "
-                f"wider than {kernel.bandwidth}."
+                "must be wide enough for some target to be similar to a prototype, "
+                f"wider than {kernel.bandwidth}.",
+                parameter="bandwidth",
             )
         return Picks(rows, gains, fit.weights / total, notes={"bandwidth": kernel.bandwidth})
 
@@ -203,7 +205,7 @@ class ProtoDash(_KernelMethod):
 class _WeightedFit:
     """The prototypes, their optimal weights and the kernel rows both were computed from."""
 
-    def __init__(self, kernel: RBF, means: NDArray[np.float64], k: int) -> None:
+    def __init__(self, kernel: RBFKernel, means: NDArray[np.float64], k: int) -> None:
         self.kernel, self.means = kernel, means
         self.rows = np.empty(0, np.intp)
         self.weights = np.empty(0)

@@ -15,7 +15,8 @@ from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import RowsOnDisk, narrow_indices
 from uniproto.methods.contract import Picks
-from uniproto.methods.picking import Pool, first_best, library_seed, need_features
+from uniproto.methods.picking import first_best, library_seed, need_features
+from uniproto.problem.allowed import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
@@ -25,7 +26,7 @@ from uniproto.runtime.progress import Progress
 class KMeansNearest:
     """k-means centres of the target, then argmin_i |x_i − centre| over the unused source rows.
 
-    scikit-learn minimises Σ_j ν_j min_c |y_j − centre_c|² over k centres. Each row of `initial`
+    scikit-learn minimises Σ_j ν_j min_c |y_j − centre_c|² over k centres. Each row of `include`
     replaces the centre nearest to it; the others, from the heaviest cluster to the lightest,
     take the nearest free row. The learned weights are the target mass of the clusters. Distances
     are Euclidean, between unit rows where the metric is cosine. Needs features and at least k
@@ -71,8 +72,9 @@ class KMeansNearest:
         present = np.count_nonzero(problem.masses.weights > 0)
         if present < problem.k:
             raise InfeasibleError(
-                f"method='kmeans' needs at least k={problem.k} targets of positive weight, not "
-                f"{present}. Lower k or use another method."
+                f"must not exceed the {present} targets of positive weight with method='kmeans' "
+                f"(got {problem.k}). Lower it, or use another method.",
+                parameter="k",
             )
 
 

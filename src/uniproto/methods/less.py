@@ -50,8 +50,9 @@ class LESS:
             or not all(0 < finite_number(rate) < np.inf for rate in self.rates)
         ):
             raise InvalidInputError(
-                f"'rates' must be a positive learning rate for each of {self.checkpoints} "
-                "checkpoints, or None."
+                f"must be a positive learning rate for each of {self.checkpoints} "
+                "checkpoints, or None.",
+                parameter="rates",
             )
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
@@ -59,7 +60,8 @@ class LESS:
         width = costs.source.shape[1]
         if width % self.checkpoints:
             raise InvalidInputError(
-                f"'checkpoints' must divide the {width} numbers of a row into parts of one width."
+                f"must divide the {width} numbers of a row into parts of one width.",
+                parameter="checkpoints",
             )
         return pick_in_order(problem, self._influences(costs, problem, progress))
 

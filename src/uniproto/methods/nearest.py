@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.methods.contract import Picks
-from uniproto.methods.picking import Pool, nearest_rows, pick_in_order
+from uniproto.methods.picking import nearest_rows, pick_in_order
+from uniproto.problem.allowed import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for

@@ -1,8 +1,7 @@
-"""What greedy methods share: the pool of free candidates, and the loop that adds the best one."""
+"""What greedy methods share: the loop that adds the best free candidate, and nearest rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +11,8 @@ from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import FEATURE_METRICS, Costs
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.twins import TwinFinder
 from uniproto.methods.contract import Picks
+from uniproto.problem.allowed import Pool
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -23,8 +22,9 @@ def need_features(problem: Problem, method: str) -> FeatureCosts:
     if isinstance(problem.costs, FeatureCosts):
         return problem.costs
     raise InvalidInputError(
-        f"'metric' must be one of {', '.join(FEATURE_METRICS)} for method={method!r}, which works "
-        "on feature rows. For costs, use 'uniproto', 'kmedoids', 'facility_location' or 'kcenter'."
+        f"must be one of {', '.join(FEATURE_METRICS)} for method={method!r}, which works "
+        "on feature rows. For costs, use 'uniproto', 'kmedoids', 'facility_location' or 'kcenter'.",
+        parameter="metric",
     )
 
 
@@ -32,8 +32,9 @@ def need_one_set(problem: Problem, method: str) -> None:
     """Refuse a target that is not the source itself."""
     if not (problem.same_set or _is_distance_matrix(problem.costs)):
         raise InvalidInputError(
-            f"'target' must be the source itself for method={method!r} (a matrix: square, "
-            "symmetric, zero diagonal). Leave it out, or use method='kmedoids'."
+            f"must be the source itself for method={method!r} (a matrix: square, "
+            "symmetric, zero diagonal). Leave it out, or use method='kmedoids'.",
+            parameter="target",
         )
 
 
@@ -54,107 +55,6 @@ def _is_distance_matrix(costs: Costs) -> bool:
 def library_seed(problem: Problem) -> int:
     """The problem's seed as the 32-bit number other libraries take."""
     return int(np.random.default_rng(problem.seed).integers(2**31))
-
-
-class Pool:
-    """Rows that may still be chosen. Positions count the problem's candidates from 0.
-
-    A pick rules out its near-duplicates and, where sources have limits, rows of other sources.
-    With `lazy` near-duplicates are told only when they are about to be picked: `admits`.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        sample_size: Callable[[int, int], int] | None = None,
-        *,
-        lazy: bool = False,
-    ) -> None:
-        self.problem = problem
-        self.rows = problem.candidates
-        self.free = np.ones(len(self.rows), np.bool_)
-        self.sampled = sample_size is not None
-        self._size = sample_size(len(self.rows), problem.k) if sample_size else len(self.rows)
-        self._random = np.random.default_rng(problem.seed)
-        self._left = problem.k
-        self._chosen: TwinFinder | None = None
-        if lazy and problem.twin_distance is not None:
-            self._chosen = problem.costs.twin_finder(problem.twin_distance)
-        self._limits = None if problem.limits is None else LimitedSources(problem)
-        for row in problem.initial:
-            self._note(int(row))
-        if self._limits is not None:
-            self.free[self._limits.closed(self._left)] = False
-
-    @property
-    def thinning(self) -> bool:
-        """Whether a pick can rule out other candidates."""
-        return self.problem.twin_distance is not None or self._limits is not None
-
-    def positions(self) -> NDArray[np.intp]:
-        """What to look at now, ascending: every free row, or a fresh random sample of them."""
-        free = np.flatnonzero(self.free)
-        if self.sampled and len(free) > self._size:
-            free = np.sort(self._random.choice(free, self._size, replace=False))
-        return free
-
-    def admits(self, position: int) -> bool:
-        """Whether a row may be picked; one that is a near-duplicate of a pick never may again."""
-        if self._chosen is not None and self._chosen.has_twin_of(int(self.rows[position])):
-            self.free[position] = False
-        return bool(self.free[position])
-
-    def take(self, position: int) -> NDArray[np.intp]:
-        """Note a pick; returns the positions it rules out, itself among them."""
-        row = int(self.rows[position])
-        ruled_out = np.append(self._note(row), position)
-        if self._limits is not None:
-            ruled_out = np.append(ruled_out, self._limits.closed(self._left))
-        self.free[ruled_out] = False
-        return ruled_out
-
-    def _note(self, row: int) -> NDArray[np.intp]:
-        """Count a row as chosen; returns the positions of its near-duplicates, unless lazy."""
-        self._left -= 1
-        if self._limits is not None:
-            self._limits.count(row)
-        if self._chosen is not None:
-            self._chosen.note(row)
-            return np.empty(0, np.intp)
-        twins = self.problem.twins(row)
-        self.free[twins] = False
-        return twins
-
-    def require_free(self) -> None:
-        """Refuse to go on when near-duplicates have used up the pool."""
-        if not self.free.any():
-            raise self.problem.too_few_distinct(self.problem.k - self._left)
-
-
-class LimitedSources:
-    """How many rows each source may and must still give."""
-
-    def __init__(self, problem: Problem) -> None:
-        assert problem.limits is not None
-        limits = problem.limits
-        self._source_of_row = limits.source_of_row
-        self._sources = limits.source_of_row[problem.candidates]
-        self._may, self._must = limits.most.copy(), limits.least.copy()
-        self._open = np.ones(len(limits.names), np.bool_)
-
-    def count(self, row: int) -> None:
-        source = self._source_of_row[row]
-        self._may[source] -= 1
-        self._must[source] -= self._must[source] > 0
-
-    def closed(self, left: int) -> NDArray[np.intp]:
-        """Positions of the sources that may give nothing more, as far as that is news."""
-        still_open = self._open & (self._may > 0)
-        if self._must.sum() >= left:  # every pick that is left is owed to some source
-            still_open &= self._must > 0
-        news = self._open & ~still_open
-        self._open = still_open
-        return np.flatnonzero(news[self._sources]) if news.any() else np.empty(0, np.intp)
 
 
 def nearest_rows(

@@ -57,11 +57,15 @@ class TSDS:
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.alpha) < 1:
-            raise InvalidInputError(f"'alpha' must lie between 0 and 1, not be {self.alpha!r}.")
+            raise InvalidInputError(
+                f"must lie between 0 and 1, not be {self.alpha!r}.", parameter="alpha"
+            )
         for name in ("scale", "bandwidth"):
             value = getattr(self, name)
             if value is not None and not 0 < finite_number(value) < np.inf:
-                raise InvalidInputError(f"{name!r} must be positive and finite, not {value!r}.")
+                raise InvalidInputError(
+                    f"must be positive and finite, not {value!r}.", parameter=name
+                )
         require_int("neighbours", self.neighbours)
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:

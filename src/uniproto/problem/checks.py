@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,33 +38,37 @@ def checked_costs(
     memory: int | float | str | None = None,
     *,
     warn: bool = True,
+    names: Sequence[str] = (),
 ) -> Costs:
-    """Costs of checked rows; `warn` where no column may drown the others.
+    """Costs of checked rows; `warn` where no column may drown the others, by their `names`.
 
     The metric `auto` is decided by what the rows are.
     """
     metric = metric if metric == AUTO else metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
         raise InvalidInputError(
-            f"Leave 'target' out with metric={metric!r}: the matrix's columns are the target."
+            f"must be left out with metric={metric!r}: the matrix's columns are the target.",
+            parameter="target",
         )
     source, target = align_tables(source, target)
     checked = as_matrix(source, "source", memory)
     if metric in MATRIX_METRICS:
         if sp.issparse(checked):
             raise InvalidInputError(
-                f"'source' must be a dense matrix when metric={metric!r}. Pass matrix.toarray()."
+                f"must be a dense matrix when metric={metric!r}. Pass matrix.toarray().",
+                parameter="source",
             )
         return make_costs(checked, None, metric, bandwidth)
     aim = checked if target is None else as_matrix(target, "target", memory)
     if metric == AUTO:
         metric = metric_for(aim)
     if warn:
-        warn_of_scales(aim, metric)
+        warn_of_scales(aim, metric, names)
     if checked.shape[1] != aim.shape[1]:
         raise InvalidInputError(
-            f"'target' must have as many columns as the source, {checked.shape[1]} (got "
-            f"{aim.shape[1]}). Use the same features for both."
+            f"must have as many columns as the source, {checked.shape[1]} (got "
+            f"{aim.shape[1]}). Use the same features for both.",
+            parameter="target",
         )
     if sp.issparse(checked) != sp.issparse(aim):  # one representation for both
         checked, aim = _as_sparse(checked), _as_sparse(aim)
@@ -103,14 +109,14 @@ class ScaleWarning(DataWarning):
     """Columns of very different scales are compared as they are, or one column by its sign."""
 
 
-def warn_of_scales(rows: Any, metric: str) -> None:
+def warn_of_scales(rows: Any, metric: str, names: Sequence[str] = ()) -> None:
     """Warn where a few columns decide every distance, because their numbers are so much larger."""
     if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
         return
     if metric == "cosine" and rows.shape[1] == 1:
         warn_of_data(
             "rows of one number have no direction but their sign: under metric='cosine' all "
-            "others are alike. Pass metric='euclidean'.",
+            "others are alike. Compare them by 'euclidean'.",
             ScaleWarning,
         )
         return
@@ -123,11 +129,12 @@ def warn_of_scales(rows: Any, metric: str) -> None:
     low = varying[np.argsort(spreads[varying])[(len(varying) - 1) // 4]]
     high = int(np.argmax(spreads))
     if spreads[high] > _SCALES_APART * spreads[low]:
+        most, least = (repr(names[at]) if names else str(at) for at in (high, low))
         warn_of_data(
-            f"column {high} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
-            f"{low}: under metric={metric!r} it decides alone which rows are alike. Scale the "
+            f"column {most} varies {spreads[high] / spreads[low]:,.0f} times as much as column "
+            f"{least}: under metric={metric!r} it decides alone which rows are alike. Scale the "
             "columns first (sklearn.preprocessing.RobustScaler; for a PrototypeSelector, before "
-            "it in a Pipeline), or call uniproto.select with a table and without columns=False: "
+            "it in a Pipeline), or call uniproto.select with a table and without features=False: "
             "it makes a table's columns comparable.",
             ScaleWarning,
         )
@@ -160,39 +167,54 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
         fit = False
     if not fit or weights.max() == 0:
         raise InvalidInputError(
-            f"'target_weights' must be {n} numbers of at least 0, one per target row, not all 0."
+            f"must be {n} numbers of at least 0, one per target row, not all 0.",
+            parameter="target_weights",
         )
-    weights = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
-    return weights / weights.sum()
+    with np.errstate(under="ignore"):
+        shares = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
+        shares = shares / math.fsum(shares)
+    return np.where(weights > 0, np.maximum(shares, np.finfo(np.float64).tiny), 0.0)
 
 
-def twin_distance(min_distance: float | str | None, costs: Costs) -> float | None:
-    """The distance up to which two rows count as the same example."""
+def twin_distance(
+    min_distance: float | str | None, costs: Costs, without: NDArray[np.intp]
+) -> float | None:
+    """The distance up to which two rows count as the same example; some have no vector."""
     if min_distance is None:
         return None
     if not (isinstance(min_distance, str) and min_distance == AUTO):
         if isinstance(min_distance, bool | str) or not finite_number(min_distance) >= 0:
             raise InvalidInputError(
-                f"'min_distance' must be 'auto' or a distance of at least 0 (got {min_distance!r})."
+                f"must be 'auto' or a distance of at least 0 (got {min_distance!r}).",
+                parameter="min_distance",
             )
         return float(min_distance)
+    every = np.delete(np.arange(costs.shape[0]), without)
     rows, others = (
-        np.unique(np.linspace(0, costs.shape[0] - 1, count).astype(np.intp))
+        every[np.unique(np.linspace(0, len(every) - 1, count).astype(np.intp))]
         for count in (_SAMPLED_ROWS, _SAMPLED_OTHERS)
     )
     typical = np.median([np.median(costs.twin_distances(int(row), others)) for row in rows])
     return _NEAR_DUPLICATE * float(typical)
 
 
-def rows_to_choose(include: Any, exclude: Any, m: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows that are given, and those that may join them."""
+def rows_to_choose(
+    include: Any, exclude: Any, m: int, without: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The rows that are given, and those that may join them; some have no vector."""
     given = as_rows(include, "include", m)
+    if (skipped := np.intersect1d(given, without)).size:
+        raise InvalidInputError(
+            f"names row {skipped[0]}, which was skipped. Drop it.", parameter="include"
+        )
     excluded = as_rows(exclude, "exclude", m)
     both = np.intersect1d(given, excluded)
     if both.size:
-        raise InvalidInputError(f"'exclude' must not name rows of 'include', such as {both[0]}.")
+        raise InvalidInputError(
+            f"must not name rows of 'include', such as {both[0]}.", parameter="exclude"
+        )
     free = np.ones(m, bool)
-    free[given] = free[excluded] = False
+    free[given] = free[excluded] = free[without] = False
     return given, np.flatnonzero(free)
 
 
@@ -200,10 +222,11 @@ def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]
     """Refuse a k that the given rows exceed, or that the rows to choose from do not reach."""
     if len(initial) > k:
         raise InvalidInputError(
-            f"'include' must not hold more than k={k} rows (got {len(initial)}). Raise k."
+            f"must not hold more than k={k} rows (got {len(initial)}). Raise k.",
+            parameter="include",
         )
     available = len(initial) + len(candidates)
     if available < k:
         raise InvalidInputError(
-            f"'k' must not exceed the {available} rows that may be chosen (got {k})."
+            f"must not exceed the {available} rows that may be chosen (got {k}).", parameter="k"
         )

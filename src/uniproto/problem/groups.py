@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, distinct_labels
-from uniproto.errors import InfeasibleError, InvalidInputError, quoted, require_int, require_name
+from uniproto.errors import InfeasibleError, InvalidInputError, require_int, require_name
 from uniproto.problem.values import Counts, Limits
 
 
@@ -41,8 +41,9 @@ def quotas(
     largest = np.where(mass > 0, largest, smallest)
     if largest.sum() < k:
         raise InfeasibleError(
-            f"'k' must not exceed the {largest.sum()} rows that may be chosen in groups with "
-            f"target mass (got {k})."
+            f"must not exceed the {largest.sum()} rows that may be chosen in groups with "
+            f"target mass (got {k}).",
+            parameter="k",
         )
     # A share of k that is whole but for rounding counts as whole.
     wanted = np.floor(k * share + 1e-9).astype(np.int64)
@@ -70,15 +71,20 @@ def _given_quotas(
     names = labels.tolist()
     unknown = [name for name in budgets if name not in names]
     if unknown:
-        raise InvalidInputError(f"'budgets' must name groups of the source {names}, not {unknown}.")
+        raise InvalidInputError(
+            f"must name groups of the source {names}, not {unknown}.", parameter="budgets"
+        )
     counts = [require_int("budgets", budgets.get(name, 0), least=0) for name in names]
     if sum(counts) != k:
-        raise InvalidInputError(f"'budgets' must sum to k={k} (got a sum of {sum(counts)}).")
+        raise InvalidInputError(
+            f"must sum to k={k} (got a sum of {sum(counts)}).", parameter="budgets"
+        )
     for name, count, low, high in zip(names, counts, smallest, largest, strict=True):
         if not low <= count <= high:
             raise InfeasibleError(
-                f"'budgets' for group {name!r} must lie between {low} (rows included) and {high} "
-                f"(rows that may be chosen). Got {count}."
+                f"for group {name!r} must lie between {low} (rows included) and {high} "
+                f"(rows that may be chosen). Got {count}.",
+                parameter="budgets",
             )
     return np.array(counts, np.int64)
 
@@ -106,12 +112,14 @@ class SourceLimits:
         wrong = (counts < self.least) | (counts > self.most)
         return [str(self.names[place]) for place in np.flatnonzero(wrong)]
 
-    def may_replace(self, rows: NDArray[Any], place: int) -> NDArray[np.bool_]:
-        """Which rows of the pool may stand where `rows[place]` stands now."""
-        others = self.counts(np.delete(rows, place))
-        wanting = others < self.least  # at most one: the source of the row that goes
-        allowed = wanting if wanting.any() else others < self.most
-        return np.asarray(allowed[self.source_of_row])
+    def open_sources(self, counts: NDArray[np.int64], left: int) -> NDArray[np.bool_]:
+        """The sources that may give another row, where they gave `counts` and `left` are missing.
+
+        Once as many rows are missing as sources are owed, only those may.
+        """
+        owed = np.maximum(self.least - counts, 0)
+        is_open = counts < self.most
+        return np.asarray(is_open & (owed > 0) if owed.sum() >= left else is_open)
 
     def require(self, k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
         """Refuse a k that the limits, and the rows there are, do not allow."""
@@ -122,20 +130,23 @@ class SourceLimits:
         ):
             if has > high:
                 raise InfeasibleError(
-                    f"'at_most' for source {name!r} must allow the {has} of 'include'."
+                    f"for source {name!r} must allow the {has} of 'include'.", parameter="at_most"
                 )
             if low > rows:
                 raise InfeasibleError(
-                    f"'at_least' for source {name!r} must not exceed its {rows} rows."
+                    f"for source {name!r} must not exceed its {rows} rows.", parameter="at_least"
                 )
         owed = int(np.maximum(self.least, given).sum())
         if owed > k:
-            raise InfeasibleError(f"'at_least' asks for {owed} rows, more than k={k}. Lower it.")
+            raise InfeasibleError(
+                f"asks for {owed} rows, more than k={k}. Lower it.", parameter="at_least"
+            )
         allowed = int(np.minimum(self.most, available).sum())
         if allowed < k:
             raise InfeasibleError(
-                f"'at_most' must allow k={k} rows in all, of the {available.sum()} that may be "
-                f"chosen. It allows {allowed}: raise it, or lower k."
+                f"must allow k={k} rows in all, of the {available.sum()} that may be "
+                f"chosen. It allows {allowed}: raise it, or lower k.",
+                parameter="at_most",
             )
 
 
@@ -154,7 +165,9 @@ def checked_limits(limits: Limits | None, labels: Any, m: int) -> SourceLimits |
     most = _checked_counts(limits.at_most, "at_most", names, m)
     wrong = np.flatnonzero(least > most)
     if len(wrong):
-        raise InvalidInputError(f"'at_least' must not exceed 'at_most' for {names[wrong[0]]!r}.")
+        raise InvalidInputError(
+            f"must not exceed 'at_most' for {names[wrong[0]]!r}.", parameter="at_least"
+        )
     return SourceLimits(names, source_of_row, least, most)
 
 
@@ -168,7 +181,7 @@ def _checked_counts(
     unknown = [name for name in counts if name not in names]
     if unknown:
         shown = ", ".join(map(str, names[:20])) + (" …" if len(names) > 20 else "")
-        raise InvalidInputError(f"{quoted(parameter)} must name sources ({shown}), not {unknown}.")
+        raise InvalidInputError(f"must name sources ({shown}), not {unknown}.", parameter=parameter)
     given = [counts.get(name) for name in names]
     return np.array(
         [default if n is None else require_int(parameter, n, least=0) for n in given], np.int64

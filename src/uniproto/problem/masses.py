@@ -41,15 +41,18 @@ class Masses:
 def integer_masses(k: int, n: int, weights: NDArray[np.float64] | None = None) -> Masses:
     """Turn the target weights (None: uniform; otherwise summing to 1) into integer masses.
 
-    Uniform weights are represented exactly; others to within 2^-46 of the total mass, but none
-    that is positive by nothing: what a target costs can be as large as its weight is small.
+    Weights that are uniform, but for zeros, are represented exactly; others to within 2^-46 of the
+    total mass, but none that is positive by nothing: what a target costs can be as large as its
+    weight is small.
 
     >>> integer_masses(k=4, n=6)
     Masses(offer=array([2, 2, 2, 2, 2, 2]), need=3)
     """
-    if weights is None or (weights == weights[0]).all():
-        common = math.gcd(k, n)
-        return Masses(np.full(n, k // common, dtype=np.int64), n // common)
+    weighing = np.ones(n, bool) if weights is None else weights > 0
+    if weights is None or (weights[weighing] == weights.max()).all():
+        count = int(weighing.sum())
+        common = math.gcd(k, count)
+        return Masses(weighing * np.int64(k // common), count // common)
     need = _LARGEST_TOTAL // k
     total = k * need
     exact = weights * total

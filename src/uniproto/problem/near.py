@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,14 +24,15 @@ _NO_DISTANCES = ("dot", "precomputed", "similarity")
 class NearRows:
     """Rows at most `distance` from another example: which, from which, and how far.
 
-    Rows that repeat another's words have no distance: `why` says what they repeat.
+    Rows that repeat another have no distance: `rules` say by which rule, `words` in what words.
     """
 
     distance: float
     rows: NDArray[np.intp]
     nearest: NDArray[np.intp]
     distances: NDArray[np.float64]
-    why: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     def only(self, kept: NDArray[np.intp]) -> NearRows:
         """Those among the rows `kept`, numbered by their places in it."""
@@ -41,8 +43,15 @@ class NearRows:
             rows=places[there],
             nearest=self.nearest[there],
             distances=self.distances[there],
-            why=tuple(self.why[place] for place in there) if self.why else (),
+            rules=tuple(self.rules[place] for place in there if self.rules),
+            words=tuple(self.words[place] for place in there if self.words),
         )
+
+    def reasons(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Each row with the reason to drop it, as a record of the file `name` says it."""
+        for place, row in enumerate(self.rows.tolist()):
+            rule, words = ("near", "") if not self.rules else (self.rules[place], self.words[place])
+            yield row, {"rule": rule, "of": name, "row": int(self.nearest[place]), "words": words}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,7 +70,9 @@ def rows_near(
     """
     metric = metric_name(metric)
     if metric in _NO_DISTANCES:
-        raise InvalidInputError(f"{name} needs a distance, such as cosine, not metric={metric!r}.")
+        raise InvalidInputError(
+            f"needs a distance, such as cosine, not metric={metric!r}.", parameter=name
+        )
     limit = require_distance(distance, name)
     told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
     return near_targets(checked_costs(source, others, told_by, warn=False), limit)
@@ -70,7 +81,9 @@ def rows_near(
 def require_distance(distance: Any, name: str) -> float:
     """Refuse what is no distance."""
     if isinstance(distance, bool) or not finite_number(distance) >= 0:
-        raise InvalidInputError(f"{name} must have a distance of at least 0 (got {distance!r}).")
+        raise InvalidInputError(
+            f"must have a distance of at least 0 (got {distance!r}).", parameter=name
+        )
     return float(distance)
 
 

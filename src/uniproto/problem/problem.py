@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels, distinct_labels
+from uniproto.data.arrays import as_labels, distinct_labels, row_numbers
 from uniproto.errors import (
     InfeasibleError,
     InvalidInputError,
@@ -21,7 +21,7 @@ from uniproto.errors import (
     require_int,
 )
 from uniproto.geometry.bandwidth import as_bandwidth, origin_of
-from uniproto.geometry.costs import MATRIX_METRICS, Costs, metric_name
+from uniproto.geometry.costs import MATRIX_METRICS, WITH_BANDWIDTH, Costs, metric_name
 from uniproto.geometry.cpu_lists import CpuLists
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import ListBuilder, make_builder
@@ -50,7 +50,6 @@ from uniproto.problem.values import (
 )
 from uniproto.problem.weights import named_weights, weights_from
 from uniproto.runs.checkpoint import Checkpoint
-from uniproto.runtime.effort import effort
 from uniproto.runtime.memory import memory_budget
 
 if sys.version_info >= (3, 11):
@@ -59,6 +58,7 @@ else:
     from typing_extensions import Unpack as Unpack
 
 if TYPE_CHECKING:
+    from uniproto.data.tables import Input
     from uniproto.features.compared_rows import Given
 
 _Given = ParamSpec("_Given")
@@ -82,6 +82,7 @@ class Problem:
     Build it once and ask it often: `uniproto.select(problem, k)`, `uniproto.compare(problem, k)`,
     `uniproto.path(problem)`. `uniproto.select(source, k, …)` is the short form.
 
+    A pandas Series beside a data frame (groups, labels, weights, masks) is matched by its index.
     A target with the very rows of the source counts as the source, everywhere; `same_set` says
     so. The rows and columns of a matrix of costs are always two sets.
 
@@ -92,6 +93,13 @@ class Problem:
             matrix; with a matrix metric the m × n matrix itself.
         target: what the chosen rows must represent, given like the source. Default: the source
             itself.
+        features: how rows become vectors. Of a table: `Columns(use=…, ignore=…, scale=…)`; False,
+            to take numbers as they are; or a fitted transformer, such as a `ColumnTransformer`.
+            By a model: `Text("review")`, `Images("path")`, `lm.Gradients(model)` or
+            `lm.HiddenStates(model)`; a row without a vector is never chosen and weighs nothing.
+            Columns that other options name are no features. Default: columns are made comparable
+            unless they are one vector already, such as e0 … e383; `given.preparation` says what
+            became of each.
         metric: how rows are compared: `cosine`, `euclidean`, `sqeuclidean`, `l1`, `dot` (max −
             inner product), `rbf` or `RBF(bandwidth)`, `laplacian` or `Laplacian(bandwidth)`,
             `precomputed` (source is an m × n cost matrix) or `similarity` (source is an m × n
@@ -105,14 +113,12 @@ class Problem:
             column, or `Groups(labels, target=…, budgets=…)`.
         limits: `Limits(labels, at_most=…, at_least=…)`: how many rows with each label may or must
             be chosen.
-        include: rows already chosen. They come first and count towards k.
-        exclude: rows never to choose. They remain targets where source and target are one set.
+        include: rows already chosen. They come first and count towards k. Whole numbers are
+            positions, whatever index a data frame has; its labels are a pandas `Index`.
+        exclude: rows never to choose: numbers, labels or a mask. They remain targets where source
+            and target are one set.
         min_distance: a distance, or `"auto"` (a hundredth of the median): no two chosen rows are
             that close to each other, but for rows of `include`.
-        columns: of a table: `Columns(use=…, ignore=…, scale=…)`; False to take numbers as they
-            are; or a fitted transformer, such as a `ColumnTransformer`. Columns that other options
-            name are no features. Default: columns are made comparable unless they are one vector
-            already, such as e0 … e383; `given.preparation` says what became of each.
         compute: `Compute(memory=…, device=…, neighbours=…)`: changes how long it takes.
         seed: for methods that draw random numbers.
 
@@ -138,8 +144,9 @@ class Problem:
     groups: tuple[Group, ...]  # once k is known
     given: Given  # source and target as the user has them, as far as they are known
     limits: SourceLimits | None  # how many rows each source of the pool may and must give
+    keep: SourceLimits | None  # how many rows of an earlier choice must stay
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
-    effort: float  # the work that a method may spend on this problem; 1 is the usual amount
+    effort: float  # the share of the usual work of a search that is for this problem: a group's
     _k: int | None
     _group_labels: tuple[NDArray[Any], NDArray[Any]] | None  # of source and target rows
     _budgets: str | Mapping[Hashable, int]
@@ -150,6 +157,7 @@ class Problem:
         source: Any,
         target: Any = None,
         *,
+        features: Any = None,
         metric: str | RBF | Laplacian = "auto",
         target_weights: Any = None,
         groups: Any = None,
@@ -157,11 +165,11 @@ class Problem:
         include: Any = (),
         exclude: Any = (),
         min_distance: float | str | None = None,
-        columns: Any = None,
         compute: Compute | None = None,
         seed: int = 0,
     ) -> None:
-        from uniproto.features.compared_rows import compared_rows, opened
+        from uniproto.features.compared_rows import opened
+        from uniproto.features.model_features import ModelFeatures
 
         compute = as_kind("compute", compute, Compute, "Pass Compute(memory='4GB').") or Compute()
         limits = as_kind("limits", limits, Limits, "Pass Limits(labels, at_most=5).")
@@ -170,42 +178,53 @@ class Problem:
         name = metric_of(metric)
         auto = str(name) == AUTO
         name = name if auto else metric_name(name)
-        said, transformer = as_columns(columns)
-        prepare = said.prepare if transformer is None else transformer
-        if prepare is None and name in MATRIX_METRICS:
-            prepare = False
-        source, target = (
-            opened(source, "source", compute.memory),
-            opened(target, "target", compute.memory),
-        )
-        named = NamedColumns(source, target)
+        is_arrow = hasattr(source, "column_names")
+        source = opened(source, "source", compute.memory, features)
+        target = None if target is None else opened(target, "target", compute.memory, features)
+        named = NamedColumns(source.content, target and target.content)
         labels = self._named_labels(groups, named)
         limited = None if limits is None else named.of_source(limits.labels, "limits")
         target_weights = named_weights(target_weights, named)
-        options = {**vars(said), "prepare": prepare, "aside": named.aside}
-        compared, aim, given = compared_rows(source, target, **options)
+        if auto and isinstance(features, ModelFeatures):
+            auto, name = False, "cosine"
+        compared, aim, given = _compared(source, target, features, name, named.aside)
         plain = given.preparation is None
         name = "euclidean" if auto and not plain else name
-        costs = checked_costs(compared, aim, name, bandwidth, compute.memory, warn=plain)
+        warn = plain and given.model is None
+        barred, weightless = given.without
+        width = bandwidth
+        if barred.size + weightless.size and name in WITH_BANDWIDTH:  # a share of others' distances
+            seen = np.delete(compared, barred, axis=0)
+            others = None if aim is None else np.delete(aim, weightless, axis=0)
+            width = checked_costs(seen, others, name, bandwidth, warn=False).bandwidth
+        costs = checked_costs(
+            compared, aim, name, width, compute.memory, warn=warn, names=given.columns
+        )
         budget = memory_budget(compute.memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
-        self.given = given
+        self.given = replace(given, as_frame=hasattr(given.source, "column_names") and not is_arrow)
         if auto:
             self.metric_origin = why_metric(costs, prepared=not plain)
         if costs.bandwidth is not None:
-            self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), self.m, self.n)
-        self.initial, self.candidates = rows_to_choose(include, exclude, self.m)
+            known = self.m - barred.size, self.n - weightless.size
+            self.bandwidth_origin = origin_of(as_bandwidth(bandwidth), *known)
+        include = row_numbers(include, source.content, "include")
+        exclude = row_numbers(exclude, source.content, "exclude")
+        self.initial, self.candidates = rows_to_choose(include, exclude, self.m, barred)
         self.lists = make_builder(compute.device, compute.neighbours, costs)
-        weights, self.weights_origin = weights_from(target_weights, costs, compute, budget)
+        weights, self.weights_origin = weights_from(
+            target_weights, costs, compute, budget, weightless
+        )
         self.target_weights = checked_weights(weights, self.n)
-        self.twin_distance = twin_distance(min_distance, costs)
+        self.twin_distance = twin_distance(min_distance, costs, barred)
         if groups is not None:
             self._group_labels, self._budgets = self._checked_groups(*labels), groups.budgets
         self.limits = checked_limits(limits, limited, self.m)
         if self.limits is not None and groups is not None:
             raise InvalidInputError(
-                "'limits' are about one selection over all rows: drop 'groups', or use the budgets "
-                "of Groups(…)."
+                "are about one selection over all rows: drop 'groups', or use the budgets "
+                "of Groups(…).",
+                parameter="limits",
             )
 
     def _begin(self, costs: Costs, *, seed: int, memory: int) -> None:
@@ -219,8 +238,9 @@ class Problem:
         self.twin_distance = None
         self.lists = CpuLists()
         self.metric_origin = self.weights_origin = self.bandwidth_origin = None
-        self.groups, self.limits, self.checkpoint = (), None, None
-        self.effort = effort()
+        self.groups, self.checkpoint = (), None
+        self.limits = self.keep = None
+        self.effort = 1.0
         self.given = Given()
         self._group_labels = None
         self._budgets = "proportional"
@@ -264,6 +284,11 @@ class Problem:
         if self._group_labels is None:
             return problem
         return problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
+
+    @property
+    def rules(self) -> tuple[SourceLimits, ...]:
+        """Every rule on how many rows may come from where."""
+        return tuple(rule for rule in (self.limits, self.keep) if rule is not None)
 
     def excluding(self, rows: NDArray[Any]) -> Problem:
         """The same problem, in which these rows may not be chosen either, for any k."""
@@ -317,6 +342,7 @@ class Problem:
             weights_origin=None,
             groups=(),
             limits=None if self.limits is None else self.limits.among(source_rows),
+            keep=None if self.keep is None else self.keep.among(source_rows),
             given=replace(self.given, source=None, target=None, columns=(), preparation=None),
             _group_labels=None,
         )
@@ -347,8 +373,9 @@ class Problem:
     def too_few_distinct(self, found: int) -> TooFewApartError:
         limited = "" if self.limits is None else " within the limits of their sources"
         return TooFewApartError(
-            f"'min_distance' must leave at least k={self.k} examples to choose. Got only {found} "
-            f"that are more than {self.twin_distance:g} apart{limited} instead. Lower it or k."
+            f"must leave at least k={self.k} examples to choose. Got only {found} "
+            f"that are more than {self.twin_distance:g} apart{limited} instead. Lower it or k.",
+            parameter="min_distance",
         )
 
     @staticmethod
@@ -367,7 +394,8 @@ class Problem:
             return of_source, as_labels(target, "groups", self.n)
         if not self.same_set:
             raise InvalidInputError(
-                "'groups' needs labels of the target, too: pass Groups(labels, target=…)."
+                "needs labels of the target, too: pass Groups(labels, target=…).",
+                parameter="groups",
             )
         return of_source, of_source
 
@@ -381,6 +409,7 @@ class Problem:
 class ProblemOptions(TypedDict, total=False):
     """The options of a `Problem`, which `select`, `compare`, `path` and `cost` pass on to it."""
 
+    features: Any
     metric: str | RBF | Laplacian
     target_weights: Any
     groups: Any
@@ -388,7 +417,6 @@ class ProblemOptions(TypedDict, total=False):
     include: Any
     exclude: Any
     min_distance: float | str | None
-    columns: Any
     compute: Compute | None
     seed: int
 
@@ -397,7 +425,7 @@ def takes_problem_options(function: Callable[_Given, _Returned]) -> Callable[_Gi
     """Explain the options of a `Problem` in a function's docstring, and refuse unknown ones."""
     text = inspect.getdoc(Problem)
     if text and function.__doc__:  # Python may run without docstrings
-        options = text[text.index("    metric:") : text.index("\n\n", text.index("    seed:"))]
+        options = text[text.index("    features:") : text.index("\n\n", text.index("    seed:"))]
         said = inspect.cleandoc(function.__doc__)
         function.__doc__ = said.replace("    problem: as for `Problem`.", options)
     return known_keywords(function, ProblemOptions.__annotations__)
@@ -408,8 +436,33 @@ def as_problem(function: str, source: Any, target: Any, options: ProblemOptions)
     if not isinstance(source, Problem):
         return Problem(source, target, **options)
     for name in (*(["target"] if target is not None else []), *options):
-        raise InvalidInputError(f"Pass {name} to Problem(…), not to {function}().")
+        raise InvalidInputError(
+            f"must be passed to Problem(…), not to {function}().", parameter=name
+        )
     return source
+
+
+def _compared(
+    source: Input, target: Input | None, features: Any, metric: Any, aside: Mapping[str, str]
+) -> tuple[Any, Any, Given]:
+    """What is compared of source and target, and what it was made from; `aside` are no features."""
+    from uniproto.features.compared_rows import compared_rows, rows_of_model
+    from uniproto.features.model_features import ModelFeatures
+
+    if isinstance(features, ModelFeatures):
+        if metric in MATRIX_METRICS:
+            raise InvalidInputError(
+                f"must compare vectors, which features={features!r} makes, not be "
+                f"{metric!r}. Use cosine.",
+                parameter="metric",
+            )
+        return rows_of_model(source, target, features)
+    columns, transformer = as_columns(features)
+    prepare = columns.prepare if transformer is None else transformer
+    if prepare is None and metric in MATRIX_METRICS:
+        prepare = False
+    options = {**vars(columns), "prepare": prepare, "aside": aside}
+    return compared_rows(source.content, target and target.content, **options)
 
 
 def _split(
@@ -424,7 +477,8 @@ def _split(
     missing = [name for name in names.tolist() if name not in present]
     if missing:
         raise InfeasibleError(
-            f"'groups' must have source rows for every group of the target, also for {missing}."
+            f"must have source rows for every group of the target, also for {missing}.",
+            parameter="groups",
         )
     position = {name: index for index, name in enumerate(names.tolist())}
     source_group = np.array([position.get(name, -1) for name in labels.tolist()])
@@ -435,7 +489,9 @@ def _split(
         source_group[problem.initial][source_group[problem.initial] >= 0], minlength=count
     )
     if given.sum() < len(problem.initial):
-        raise InfeasibleError("'include' must only hold rows of groups that the target has.")
+        raise InfeasibleError(
+            "must only hold rows of groups that the target has.", parameter="include"
+        )
     available = source_group[problem.candidates]
     available = given + np.bincount(available[available >= 0], minlength=count)
     quota = quotas(
@@ -455,8 +511,9 @@ def _split(
         mass = float(weights[target_rows].sum())
         if mass == 0:
             raise InfeasibleError(
-                f"'target_weights' must give group {name!r} some weight: {quota[index]} of its "
-                "rows are to be chosen."
+                f"must give group {name!r} some weight: {quota[index]} of its "
+                "rows are to be chosen.",
+                parameter="target_weights",
             )
         share = None if problem.target_weights is None else weights[target_rows] / mass
         part = problem.among(source_rows, target_rows, share)

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from uniproto.data.arrays import is_table
-from uniproto.errors import InvalidInputError, invalid, quoted, unknown_name
+from uniproto.data.arrays import in_row_order, is_table
+from uniproto.errors import InvalidInputError, invalid, unknown_name
 
 Counts = int | Mapping[Hashable, int]  # for every label, or by label
 
@@ -107,7 +107,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features, and how they are scaled: `columns=Columns(…)`.
+    """Which columns of a table are features, and how they are scaled: `features=Columns(…)`.
 
     Args:
         use: names of the columns to take. Default: all that tell rows apart.
@@ -115,18 +115,27 @@ class Columns:
         categories: names of columns whose numbers are codes, such as product 1, 2, 3.
         scale: how numbers are scaled: `"robust"` (by their quartiles; what lies beyond three
             spreads counts by its logarithm), `"standard"`, `"minmax"` or `"none"`.
+        missing: values that stand for a gap, such as -999: one or several for all columns, or a
+            mapping from columns to them.
+        cyclic: a mapping from columns that come round to their period, such as `{"hour": 24}`:
+            hour 23 is next to hour 0. Columns of latitude and longitude are recognised, and are
+            positions on the globe.
+        weights: a mapping from columns to how much they count, such as `{"age": 2}`. Others: 1.
         prepare: whether columns are made comparable: numbers scaled, gaps filled and flagged,
             categories turned into features, ids set aside. Default: unless they are one vector
             already, such as columns e0 … e383. False takes numbers as they are.
 
-    >>> Columns(ignore=["id"])
-    Columns(use=None, ignore=['id'], categories=(), scale='robust', prepare=None)
+    >>> Columns(ignore=["id"]).ignore
+    ['id']
     """
 
     use: Sequence[str] | None = None
     ignore: Sequence[str] = ()
     categories: Sequence[str] = ()
     scale: str = "robust"
+    missing: Any = ()
+    cyclic: Mapping[str, float] | None = None
+    weights: Mapping[str, float] | None = None
     prepare: bool | None = None
 
 
@@ -164,23 +173,23 @@ def metric_of(metric: Any) -> Any:
     return metric.metric if isinstance(metric, RBF | Laplacian) else metric
 
 
-def as_columns(columns: Any) -> tuple[Columns, Any]:
-    """What `columns` says about a table's columns, and the transformer it is, if it is one.
+def as_columns(features: Any) -> tuple[Columns, Any]:
+    """What `features` says about a table's columns, and the transformer it is, if it is one.
 
-    >>> as_columns(False)
-    (Columns(use=None, ignore=(), categories=(), scale='robust', prepare=False), None)
+    >>> as_columns(False)[0].prepare
+    False
     """
-    if columns is None:
+    if features is None:
         return Columns(), None
-    if columns is False:
+    if features is False:
         return Columns(prepare=False), None
-    return (columns, None) if isinstance(columns, Columns) else (Columns(), columns)
+    return (features, None) if isinstance(features, Columns) else (Columns(), features)
 
 
-def ignoring(columns: Any, name: str) -> Any:
-    """The same `columns`, in which one more is no feature; a transformer knows its own."""
-    said, transformer = as_columns(columns)
-    return replace(said, ignore=[*said.ignore, name]) if transformer is None else columns
+def ignoring(features: Any, name: str) -> Any:
+    """The same `features`, in which one more is no feature; a transformer knows its own."""
+    said, transformer = as_columns(features)
+    return replace(said, ignore=[*said.ignore, name]) if transformer is None else features
 
 
 def as_kind(parameter: str, value: Any, kind: type[Any], remedy: str) -> Any:
@@ -205,11 +214,11 @@ class NamedColumns:
         self.aside: dict[str, str] = {}
 
     def of_source(self, values: Any, parameter: str) -> Any:
-        """The source's column of that name; anything but a name as it is."""
+        """The source's column of that name; a Series in the order of its rows."""
         return self._column(self._source, values, parameter, "source")
 
     def of_target(self, values: Any, parameter: str) -> Any:
-        """The target's column of that name; anything but a name as it is."""
+        """The same for the target."""
         return self._column(self._target, values, parameter, "target")
 
     def both(self, values: Any, parameter: str) -> tuple[Any, Any]:
@@ -237,6 +246,7 @@ class NamedColumns:
         from uniproto.data.columns import arrow_table, column_name
 
         if not isinstance(name, str):
+            name = in_row_order(name, table, parameter)
             if (found := column_name(table, name)) is not None:
                 self.aside.setdefault(found, f"named by {parameter}")
             return name
@@ -245,8 +255,9 @@ class NamedColumns:
         names = _names(table)
         if not names:
             raise InvalidInputError(
-                f"{quoted(parameter)} can name a column only where the {side} is a table (got "
-                f"{name!r} beside a {type(table).__name__}). Pass one value per row."
+                f"can name a column only where the {side} is a table (got "
+                f"{name!r} beside a {type(table).__name__}). Pass one value per row.",
+                parameter=parameter,
             )
         if name not in names:
             raise unknown_name(parameter, name, names)

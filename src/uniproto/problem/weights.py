@@ -25,10 +25,14 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.geometry.metrics import OF_FEATURES
+from uniproto.problem.checks import checked_weights
 from uniproto.problem.values import Balanced, Compute, NamedColumns
 from uniproto.runtime.threads import parallel_for, pieces_of
 
-WEIGHTS = {"balanced": "Balanced(labels)", "density": "Density()"}  # by the words of --weights
+WEIGHTS = {
+    "balanced": "Balanced(labels)",
+    "density": "Density()",
+}  # by the words of --target-weights
 
 _FLOOR = 0.01  # of the median distance: what a target with q copies counts as
 _RERANKED = 4  # neighbours on either side of the q-th whose order single precision may have wrong
@@ -61,7 +65,7 @@ class Density:
     >>> thin = uniproto.Density(q=1, alpha=1)
     >>> sel = uniproto.select(points, 2, metric="euclidean", target_weights=thin)
     >>> sel.indices
-    array([4, 5])
+    array([5, 4])
     """
 
     q: int = 5
@@ -70,7 +74,9 @@ class Density:
     def __post_init__(self) -> None:
         require_int("q", self.q)
         if isinstance(self.alpha, bool) or not finite_number(self.alpha) > 0:
-            raise InvalidInputError(f"'alpha' must be above 0 and finite (got {self.alpha!r}).")
+            raise InvalidInputError(
+                f"must be above 0 and finite (got {self.alpha!r}).", parameter="alpha"
+            )
 
     def __str__(self) -> str:
         """As the command line writes it.
@@ -94,8 +100,9 @@ class Density:
         n, q = among.shape[0], operator.index(self.q)
         if n <= q:
             raise InvalidInputError(
-                f"'target_weights' must be a density with q below the number of targets, {n} (got "
-                f"q={q}). Pass Density(q={max(1, n // 10)}), or leave the weights out."
+                f"must be a density with q below the number of targets, {n} (got "
+                f"q={q}). Pass Density(q={max(1, n // 10)}), or leave the weights out.",
+                parameter="target_weights",
             )
         length = q + 1 + _RERANKED
         # Exact lists even where the selection's own are approximate: others must find the same.
@@ -123,30 +130,44 @@ def named_weights(target_weights: Any, named: NamedColumns) -> Any:
     word = target_weights if isinstance(target_weights, str) else ""
     if word in WEIGHTS and not named.target_has(word):
         raise InvalidInputError(
-            f"'target_weights' must be weights or a column's name. Pass uniproto.{WEIGHTS[word]}."
+            f"must be weights or a column's name. Pass uniproto.{WEIGHTS[word]}.",
+            parameter="target_weights",
         )
     return named.of_target(target_weights, "target_weights")
 
 
 def weights_from(
-    target_weights: Any, costs: Costs, compute: Compute, memory: int
+    target_weights: Any,
+    costs: Costs,
+    compute: Compute,
+    memory: int,
+    without: NDArray[np.intp],
 ) -> tuple[Any, str | None]:
-    """The weights of the targets, and how the record names those that are computed here."""
+    """The weights of the targets, and how the record names those that are computed here.
+
+    Targets `without` a vector weigh nothing.
+    """
+    n, origin, weights = costs.shape[1], None, target_weights
+    known = np.delete(np.arange(n), without)
     if isinstance(target_weights, Density):
-        weights = target_weights.of(costs, device=compute.device, memory=memory)
-        return weights, str(target_weights)
-    if isinstance(target_weights, Balanced):
-        labels = as_labels(target_weights.labels, "target_weights", costs.shape[1]).tolist()
-        rows = Counter(labels)
-        weights = np.array([1 / rows[label] for label in labels])
-        return weights, f"balanced over {len(rows)} classes"
-    return target_weights, None
+        seen = costs.restrict(np.arange(1), known) if without.size else costs
+        weights, origin = np.zeros(n), str(target_weights)
+        weights[known] = target_weights.of(seen, device=compute.device, memory=memory)
+    elif isinstance(target_weights, Balanced):
+        labels = as_labels(target_weights.labels, "target_weights", n)
+        rows = Counter(labels[known].tolist())
+        weights = np.array([1 / rows[label] if label in rows else 0.0 for label in labels.tolist()])
+        origin = f"balanced over {len(rows)} classes"
+    if without.size:
+        weights = np.ones(n) if weights is None else np.array(checked_weights(weights, n))
+        weights[without] = 0.0
+    return weights, origin
 
 
 def density_from(text: str, parameter: str) -> Density:
     """Read `density` or `density:q=30,alpha=4`.
 
-    >>> density_from("density:q=5", "--weights").q
+    >>> density_from("density:q=5", "target_weights").q
     5
     """
     given: dict[str, Any] = {}
@@ -159,12 +180,14 @@ def density_from(text: str, parameter: str) -> Density:
             given[name] = kinds[name](value)
         except ValueError:
             raise InvalidInputError(
-                f"{parameter} must look like density:q=30,alpha=4 (got {part!r})."
+                f"must look like density:q=30,alpha=4 (got {part!r}).", parameter=parameter
             ) from None
     try:
         return Density(**given)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{parameter}: {error}") from error
+        raise InvalidInputError(
+            f"has an option that cannot be: {error}", parameter=parameter
+        ) from error
 
 
 def _among_targets(costs: Costs) -> Costs:
@@ -172,8 +195,9 @@ def _among_targets(costs: Costs) -> Costs:
     if isinstance(costs, MatrixCosts):
         if costs.shape[0] != costs.shape[1] or not _is_symmetric(costs):
             raise InvalidInputError(
-                "'target_weights' from a density needs the targets' costs among themselves: with "
-                f"metric={costs.metric!r} a square, symmetric matrix. Pass features instead."
+                "from a density needs the targets' costs among themselves: with "
+                f"metric={costs.metric!r} a square, symmetric matrix. Pass features instead.",
+                parameter="target_weights",
             )
         return costs
     assert isinstance(costs, FeatureCosts)

@@ -1,4 +1,4 @@
-"""The page a person looks at: one HTML file with the verdict, the map and every prototype."""
+"""The report: one HTML file with the verdict, a map and every prototype."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uniproto.report.examples import Examples
     from uniproto.selection.selection import Selection
 
-PAGE = "report.html"  # in a folder of results; it goes when they are replaced
+PAGE = "report.html"  # in a folder of results; removed when they are replaced
 
 
 def write_report(
@@ -30,7 +30,7 @@ def write_report(
     random: int | None = None,
     **options: Any,
 ) -> Path:
-    """Write the page in one step and return its path; `options` are those of `Content`."""
+    """Write the page atomically and return its path; `options` are those of `Content`."""
     from uniproto.report.content import Content
     from uniproto.report.page import render
 
@@ -51,20 +51,23 @@ def report_selection(
     random: int | None,
 ) -> Path:
     """The page of a selection in Python; `known` are pairs of sequences: source, target."""
+    from uniproto.data.arrays import is_table
     from uniproto.report.examples import examples
     from uniproto.report.targets import is_one_set
 
-    m, n = selection.shape
+    m, n = selection.details.shape
     of_source = {name: first for name, (first, _) in known.items()}
     of_target = {name: second for name, (_, second) in known.items()}
     source = examples(m, **of_source)
-    if is_one_set(problem, selection.shape):
+    if is_one_set(problem, selection.details.shape):
         other = examples(n, **of_target)
         given = {name: getattr(other, name) for name in vars(other) if name != "count"}
         target = replace(source, **{name: one for name, one in given.items() if one is not None})
     else:
         target = examples(n, **of_target)
-    if problem is not None and source.text is source.pictures is None:
+    if problem is not None and (
+        source.text is source.pictures is None or is_table(problem.given.source)
+    ):
         source, target = _with_tables(problem.given, source, target)
     if problem is not None and problem._group_labels is not None and source.groups is None:
         labels, others = problem._group_labels
@@ -83,7 +86,7 @@ def report_selection(
 
 
 def _with_tables(given: Given, source: Examples, target: Examples) -> tuple[Examples, Examples]:
-    """The rows' own columns, for people to look at."""
+    """Examples with the columns of the given tables."""
     from uniproto.report.columns import shown_table
 
     first = shown_table(given.source)

@@ -1,4 +1,4 @@
-"""What every chart is made with: colours, style, panels, files. Altair loads when one is drawn."""
+"""Shared parts of charts: colours, style, panels, files. Altair is imported on first use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from uniproto.runs.atomic import write_text
 from uniproto.runs.records import as_table
 
-# Okabe and Ito's colours, told apart by people with any kind of colour vision.
+# Okabe and Ito's colours, which are safe for colour-blind readers.
 BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#666666"
-INK, HALO = "#333333", "#ffffff"  # words on a chart, and what keeps them readable on lines
+INK, HALO = "#333333", "#ffffff"  # text on a chart, and its outline
 
 
 def styled(chart: Any, title: str, subtitle: str = "") -> Any:
-    """A finished chart in the style of all others, with a title and a line below it."""
+    """The chart in the common style, with title and subtitle."""
     import altair as alt
 
     return (
@@ -50,12 +50,12 @@ def save_chart(chart: Any, path: Path) -> None:
 
 
 def loose_scale(alt: Any) -> Any:
-    """An axis that need not begin at 0: differences are what is looked at."""
+    """A scale that need not include 0."""
     return alt.Scale(zero=False, nice=True, padding=10)
 
 
 def small_multiples(panels: Sequence[Any], columns: int, shared: Sequence[str] = ()) -> Any:
-    """Panels in rows of so many; axes in `shared` ("x", "y") have one scale for all."""
+    """Panels in a grid of `columns`; axes in `shared` ("x", "y") have a common scale."""
     import altair as alt
 
     channels: dict[str, Any] = {
@@ -95,8 +95,8 @@ def save_curves(
 ) -> None:
     """Write the `CURVE_FILES` of one run.
 
-    Hours of training do not fail for want of a picture: where a package that draws is missing, the
-    table is written and the rest is said.
+    If a package for drawing is missing, the table is written and a message printed, so that a long
+    training run does not fail at its end.
     """
     import pyarrow as pa
     import pyarrow.csv

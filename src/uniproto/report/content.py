@@ -1,4 +1,4 @@
-"""Everything the page says, as plain values: no markup and no drawing here."""
+"""The content of the page as plain values, without markup or charts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from uniproto.features.compared_rows import Given
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
-from uniproto.report.columns import UNUSUAL, charts_of, columns_of
+from uniproto.report.columns import (
+    UNUSUAL,
+    absence,
+    absent_levels,
+    charts_of,
+    column_shares,
+    columns_of,
+)
 from uniproto.report.coverage import as_codes, composition_of, coverage_of, weights_note
 from uniproto.report.examples import Examples
 from uniproto.report.pictures import Album
@@ -27,6 +34,7 @@ from uniproto.report.targets import (
     drawn_targets,
     is_one_set,
     map_of,
+    owners_of,
     worst_targets,
 )
 from uniproto.report.verdict import (
@@ -42,7 +50,7 @@ from uniproto.report.words import LONGEST_NAME, NO_DATA, cut, full_length
 if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
-# How much text the page may hold, in bytes, and the longest piece of each kind.
+# Limits on the page's text in bytes: in total, and for each kind of text.
 _CARD_TEXT = (1_300_000, 6_000)
 _EXAMPLE_TEXT = (900_000, 280)
 _HOVER_TEXT = (900_000, 160)
@@ -50,11 +58,12 @@ _WORST_TEXT = 600
 _MOST_APART = 3  # columns in which a target differs most from its prototype
 _FIELDS = (40, 96)  # columns of a card, bytes of a value
 _FIRST_VALUES = 12  # of an array
+_MOST_PAINTS = 20  # columns that the map can be coloured by
 
 
 @dataclass(frozen=True)
 class Item:
-    """A target that the page shows somewhere. `x` and `y` are None where there is no map."""
+    """A target on the page. `x` and `y` are None without a map."""
 
     row: int
     name: str
@@ -68,8 +77,18 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Excluded:
+    """Rows that were excluded by one rule, and of some the row that matched, in what words."""
+
+    rule: str
+    file: str
+    count: int
+    examples: list[tuple[str, str, str]]  # row, matched row, matched words
+
+
+@dataclass(frozen=True)
 class Represented:
-    """A target that a prototype represents: its item, its share of the prototype, its words."""
+    """A target of a prototype: its item, its share of the prototype's mass, and its text."""
 
     item: int
     share: float
@@ -90,12 +109,12 @@ class Card:
     group: int | None
     given: bool
     picture: int | None
-    missing: str  # why there is no picture, where one was expected
+    missing: str  # why an expected picture is missing
     text: str | None
-    length: int  # of the full text, in characters, where the card shows only its beginning
+    length: int  # of the full text in characters, if it is truncated
     fields: list[tuple[str, str]]  # the unusual ones first
     unusual: list[str]  # their names
-    away: float | None  # what its targets cost on average
+    away: float | None  # the mean cost of its targets
     represented: list[Represented]
     lights: list[int]  # items on the map it represents
     x: float | None
@@ -116,8 +135,8 @@ class Worst:
 class Content:
     """The page of a selection. Of the `items` the first `drawn` are on the map.
 
-    `certifier` is what proves a lower bound where there is none yet: by default the method of the
-    selection, which one that no longer holds its data must have called before it was saved.
+    `certifier` names the call that proves a lower bound, for a selection without one. Default:
+    `Selection.certify`, which has to be called before saving.
     """
 
     def __init__(
@@ -132,13 +151,15 @@ class Content:
         random: int | None = None,
         comparison: Mapping[str, Any] | None = None,
         certifier: str | None = None,
+        excluded: Sequence[Excluded] = (),
     ) -> None:
         self.selection, self.source, self.target, self.problem = selection, source, target, problem
         self.title, self.commands = title or "Prototypes", commands
+        self.excluded = excluded
         in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
         self.certifier = certifier or in_python
-        same_set = is_one_set(problem, selection.shape)
-        self.shape, self.k, self.cost = selection.shape, selection.k, selection.cost
+        same_set = is_one_set(problem, selection.details.shape)
+        self.shape, self.k, self.cost = selection.details.shape, selection.k, selection.cost
         self.given = Given() if problem is None else problem.given
         rows = selection.indices
         self.plan = plan = _tidied(selection.plan)
@@ -148,7 +169,7 @@ class Content:
         self.costs = None if self.arcs is None else costs_of_targets(plan, self.arcs, weights)
         worst = worst_targets(self.costs, weights)
         drawn = drawn_targets(plan, weights, worst)
-        self.drawn = len(drawn)
+        self.drawn, self._owners = len(drawn), owners_of(plan)
         self._cited = [
             cited_targets(plan, self.arcs, place, rows if same_set else None)
             for place in range(self.k)
@@ -166,14 +187,22 @@ class Content:
         self._groups = as_codes(source.groups, target.groups, rows, weights)
         self.coverage = coverage_of(selection, self._labels, self._groups, weights)
         self.composition = composition_of(selection, self._labels)
-        # What each pick's fill cost. Other methods' gains are of objectives of their own.
-        has_fills = selection.method in ("uniproto", "greedy")
+        # The cost of each pick's fill. Other methods' gains belong to other objectives.
+        has_fills = selection.details.method in ("uniproto", "greedy")
         self.fills = selection.details.beta - selection.details.gains if has_fills else None
-        self._columns = columns_of(source.table, target.table, rows, weights)
-        prepared = () if self.given.preparation is None else self.given.preparation.rows
+        preparation = self.given.preparation
+        self._columns = columns_of(source.table, target.table, rows, weights, preparation)
+        prepared = () if preparation is None else preparation.rows
         became = {name: f"{kind}: {how}" for name, kind, how in prepared}
-        self.columns = charts_of(self._columns, became, self.given.columns)
+        self.aside = [(name, how) for name, kind, how in prepared if kind == "set aside"]
+        self.absent, shares = [], {}
+        if problem is not None and self.arcs is not None:
+            self.absent = absent_levels(problem, rows)
+            shares = column_shares(problem, rows, plan, self.arcs)
+        self.absent_words = absence(self.absent) if self.absent else ""
+        self.columns = charts_of(self._columns, became, self.given.columns, shares)
         self.columns_note = weights_note(weights)
+        self.paints = self._paints(drawn)
         self.items = self._items(shown)
         self.cards = self._cards()
         self.worst = self._worst(worst)
@@ -197,6 +226,29 @@ class Content:
         names = [] if self.source.table is None else self.source.table.column_names
         order = [cut(name, LONGEST_NAME) for name in names]
         return [name for name in order if name in shown] + [n for n in shown if n not in order]
+
+    def _paints(self, drawn: NDArray[np.intp]) -> dict[str, dict[str, Any]]:
+        """Colourings of the map besides classes and groups: prototypes and columns."""
+        own = list(range(self.k))
+        found: dict[str, dict[str, Any]] = {
+            "prototype": {
+                "items": self._owners[drawn].tolist(),
+                "prototypes": own,
+                "names": [f"prototype {place + 1}" for place in own],
+                "ordered": False,
+            }
+        }
+        places = np.searchsorted(np.flatnonzero(self.weights > 0), drawn)
+        by_name = {cut(name, LONGEST_NAME): values for name, values in self._columns.items()}
+        for chart in self.columns[:_MOST_PAINTS]:
+            items, prototypes = by_name[chart.name].bars_of(places)
+            found[f"column {chart.name}"] = {
+                "items": items,
+                "prototypes": prototypes,
+                "names": [bar.name for bar in chart.bars],
+                "ordered": chart.ordered,
+            }
+        return found
 
     def _items(self, shown: NDArray[np.intp]) -> list[Item]:
         """The targets that the page shows, those of the map first."""
@@ -226,8 +278,10 @@ class Content:
         fields = None
         if texts is None and source.pictures is None:
             fields = self._values(rows)
-            if fields is None and selection.prototypes is not None:  # saved with the selection
-                fields = selection.prototypes.to_pylist()
+            if (
+                fields is None and selection.details.prototypes is not None
+            ):  # saved with the selection
+                fields = selection.details.prototypes.to_pylist()
         on_cards = np.concatenate([targets for targets, _ in self._cited])
         words = self._words(np.unique(on_cards), _share_of(_EXAMPLE_TEXT, len(on_cards)))
         given = 0 if self.problem is None else len(self.problem.initial)
@@ -235,7 +289,8 @@ class Content:
         cards = []
         for place, row in enumerate(rows.tolist()):
             carried = slice(plan.indptr[place], plan.indptr[place + 1])
-            represented = [self._item_of.get(int(t), self.drawn) for t in plan.indices[carried]]
+            owned = np.flatnonzero(self._owners == place)
+            represented = [self._item_of.get(int(t), self.drawn) for t in owned]
             text = None if texts is None else cut(texts[place], most)
             length = 0 if texts is None else full_length(texts[place])
             values = {} if fields is None else fields[place]
@@ -287,7 +342,7 @@ class Content:
         return column.surprise(place) if compared and column is not None else -1.0
 
     def _worst(self, worst: NDArray[np.intp]) -> list[Worst]:
-        """The targets that cost most, their prototypes, and what sets them apart."""
+        """The targets of highest cost, their prototypes, and how they differ."""
         words = self._words(worst, _WORST_TEXT)
         by_target = sp.csc_array(self.plan)
         found = []
@@ -296,8 +351,8 @@ class Content:
             held = slice(by_target.indptr[row], by_target.indptr[row + 1])
             places = by_target.indices[held][np.argsort(-by_target.data[held], kind="stable")]
             apart = self._apart(row, int(self.selection.indices[places[0]]))
-            told, ranks = "" if apart else words[row], (places + 1).tolist()
-            found.append(Worst(self._item_of[row], told, float(self.costs[row]), ranks, apart))
+            own, ranks = "" if apart else words[row], (places + 1).tolist()
+            found.append(Worst(self._item_of[row], own, float(self.costs[row]), ranks, apart))
         return found
 
     def _apart(self, row: int, prototype: int) -> list[tuple[str, str, str]]:
@@ -314,7 +369,8 @@ class Content:
         apart = np.abs(costs.target[row] - costs.source[prototype])
         begins = np.cumsum([0, *(column.width for column in prepared.columns[:-1])])
         by_column = np.add.reduceat(apart, begins)
-        names = [prepared.columns[place].name for place in np.argsort(-by_column)[:_MOST_APART]]
+        most = [prepared.columns[place].names for place in np.argsort(-by_column)[:_MOST_APART]]
+        names = [name for each in most for name in each]  # of a place there are two
         pairs = [(name, own[0].get(name), others[0].get(name)) for name in names]
         return [
             (cut(name, LONGEST_NAME), cut(one, 40), cut(other, 40))
@@ -323,7 +379,7 @@ class Content:
         ]
 
     def _words(self, rows: NDArray[np.intp], most: int) -> dict[int, str]:
-        """Targets in a line or a paragraph each: their text, or a few of their values."""
+        """A short text for each target: its own, or a few of its values."""
         if self.target.text is not None:
             texts = [cut(text, most) for text in self.target.text(rows)]
             return dict(zip(rows.tolist(), texts, strict=True))
@@ -341,7 +397,7 @@ class Content:
     def _values(
         self, rows: NDArray[np.intp], *, of_target: bool = False
     ) -> list[dict[str, Any]] | None:
-        """The rows' values by column, or the first of an array; None where they are not known."""
+        """The rows' values by column, or the first values of an array; None if unknown."""
         read = (self.target if of_target else self.source).fields
         if read is not None:
             return read(rows)
@@ -357,7 +413,7 @@ class Content:
 
 
 def _tidied(plan: sp.csr_array) -> sp.csr_array:
-    """A copy without stored zeros, whose targets are in order."""
+    """A copy without stored zeros and with sorted indices."""
     tidied = sp.csr_array(plan, copy=True)
     tidied.eliminate_zeros()
     tidied.sort_indices()

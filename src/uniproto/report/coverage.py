@@ -38,8 +38,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Coverage:
-    """The classes or groups, the largest first."""
+class ClassCoverage:
+    """Coverage of classes or groups, the largest first."""
 
     kind: str  # "class" or "group"
     names: list[str]  # by code
@@ -48,7 +48,7 @@ class Coverage:
 
     @property
     def charted(self) -> list[Share]:
-        """The classes a chart has room for: the marked ones first, then the largest."""
+        """The classes shown in a chart: the marked ones first, then the largest."""
         ranked = sorted(self.shares, key=lambda share: (share.mark == "", -share.target_share))
         charted = {share.code for share in ranked[:_MOST_BARS]}
         return [share for share in self.shares if share.code in charted]
@@ -56,12 +56,12 @@ class Coverage:
 
 _MOST_CLASSES = 200
 _MOST_BARS = 40
-UNDER, OVER = 0.8, 1.25  # shares of what a class should have: beyond them it is marked
+UNDER, OVER = 0.8, 1.25  # relative to a proportional share; classes beyond are marked
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Labels as numbers: their names, and one number per source and per target row."""
+    """Labels as integer codes of the source and target rows, with their names."""
 
     names: list[str]
     source: NDArray[np.intp]
@@ -79,7 +79,7 @@ def as_codes(
     rows: NDArray[np.int64],
     weights: NDArray[np.float64],
 ) -> Codes | None:
-    """Labels as numbers, the largest in the target first; beyond many, the rest are "others"."""
+    """Labels as codes, the largest class of the target first; the smallest become "others"."""
     if source is None:
         return None
     seen: dict[Any, int] = {}
@@ -94,7 +94,7 @@ def as_codes(
     chosen = np.bincount(coded[0][rows], minlength=len(seen))
     names = list(seen)
     order = sorted(range(len(seen)), key=lambda code: (-mass[code], -chosen[code], code))
-    if _in_natural_order(names):  # numbers and short sets of words are easier to find sorted
+    if _in_natural_order(names):  # sorted names are easier to find
         order = sorted(range(len(seen)), key=lambda code: names[code])
     named, rest = order, []
     if len(order) > _MOST_CLASSES:
@@ -111,7 +111,7 @@ def as_codes(
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names that look alike once shortened, numbered."""
+    """Names made unique by numbers, as shortened ones may be equal."""
     times: dict[str, int] = {}
     found = []
     for name in names:
@@ -128,7 +128,7 @@ def _in_natural_order(names: list[Any]) -> bool:
 
 
 def weights_note(weights: NDArray[np.float64]) -> str:
-    """What shares of the target are, where its rows differ in weight."""
+    """A note if target rows differ in weight."""
     return "Shares of the target are shares of its weights. " if are_uneven(weights) else ""
 
 
@@ -137,7 +137,7 @@ def coverage_of(
     labels: Codes | None,
     groups: Codes | None,
     weights: NDArray[np.float64],
-) -> list[Coverage]:
+) -> list[ClassCoverage]:
     found = []
     for kind, codes in (("class", labels), ("group", groups)):
         if codes is None or codes.target is None:
@@ -178,16 +178,16 @@ def coverage_of(
             )
         if codes.others:
             note += f"{codes.others:,} smaller ones are counted together as others. "
-        found.append(Coverage(kind, codes.names, shares, note))
+        found.append(ClassCoverage(kind, codes.names, shares, note))
     if len(found) == 2 and labels is not None and groups is not None:
         same = labels.names == groups.names and np.array_equal(labels.source, groups.source)
-        if same:  # the groups are the classes: they are shown once, with their costs
+        if same:  # groups and classes are the same: show them once, with costs
             return found[1:]
     return found
 
 
 def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.float64]:
-    """Of each class, the target mass that goes to prototypes of that class."""
+    """The target mass of each class that prototypes of that class represent."""
     assert codes.target is not None
     plan = selection.plan.tocoo()
     classes = codes.source[selection.indices][plan.row]
@@ -197,7 +197,7 @@ def _represented_by_its_own(selection: Selection, codes: Codes) -> NDArray[np.fl
 
 
 def composition_of(selection: Selection, labels: Codes | None) -> list[dict[str, Any]]:
-    """How many rows each source gives, the largest first; where the target has labels, none."""
+    """The number of rows from each source, the largest first; none if the target has labels."""
     if labels is None or labels.target is not None:
         return []
     count = len(labels.names)
@@ -217,7 +217,7 @@ def composition_of(selection: Selection, labels: Codes | None) -> list[dict[str,
 
 
 def _mark(share: float, chosen: int, k: int) -> str:
-    """Whether a class has clearly fewer or more prototypes than its share: by one at least."""
+    """Mark a class whose prototypes differ from its share clearly, and by one at least."""
     expected = share * k
     if chosen == 0:
         return "missing" if share > 0 else ""

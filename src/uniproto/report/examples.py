@@ -1,4 +1,4 @@
-"""What is known of a set's rows besides their place in the geometry: text, pictures, labels."""
+"""Texts, pictures and labels of rows, for the page."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import as_labels
 from uniproto.data.disk import LargeTable
 from uniproto.data.examples import as_text
-from uniproto.errors import InvalidInputError, quoted
+from uniproto.errors import InvalidInputError
 from uniproto.features.pictures import ENDINGS
 
 Rows = NDArray[np.intp]
 Reader = Callable[[Rows], list[Any]]  # the values of some rows
 _SAMPLED_PICTURES = 64
-_FEW_LEVELS = 64  # bytes up to here are few levels of grey, not dark pictures
+_FEW_LEVELS = 64  # a smaller maximum means few levels of grey, not dark pictures
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The rows of the source or of the target. What is None is not known.
+    """The rows of the source or of the target. Unknown fields are None.
 
-    Readers give the values of the rows they are called with, so that a data set larger than memory
-    stays where it is. `white` is the largest value of pictures given as arrays.
+    Readers return the values of the rows they are called with, so that large data sets are not
+    loaded. `white` is the largest value of pictures given as arrays.
     """
 
     count: int
@@ -40,11 +40,11 @@ class Examples:
     ids: NDArray[Any] | None = None
     fields: Callable[[Rows], list[dict[str, Any]]] | None = None
     positions: NDArray[np.float64] | None = None
-    table: pa.Table | None = None  # every column, where they can be looked at
-    numbers: NDArray[np.int64] | None = None  # of the rows in their file, where some were skipped
+    table: pa.Table | None = None  # all columns
+    numbers: NDArray[np.int64] | None = None  # of the rows in their file, if some were skipped
 
     def number(self, row: int) -> int:
-        """What people know a row by."""
+        """The number of a row in its file."""
         return row if self.numbers is None else int(self.numbers[row])
 
 
@@ -83,9 +83,9 @@ def sequence(values: Any, parameter: str, count: int) -> Reader:
     )
     if length != count:
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold one entry per row, {count:,} in all (got {length:,})."
+            f"must hold one entry per row, {count:,} in all (got {length:,}).", parameter=parameter
         )
-    if hasattr(values, "iloc"):  # a pandas column counts by its own index
+    if hasattr(values, "iloc"):  # pandas, which has its own index
         values = values.to_numpy()
     return lambda rows: [values[int(row)] for row in rows]
 
@@ -101,7 +101,7 @@ def column(table: pa.Table | LargeTable, name: str) -> Reader:
 
 
 def texts(table: pa.Table | LargeTable, names: Sequence[str]) -> Reader:
-    """A reader of what a column says (texts, or messages), or several, one below the other."""
+    """A reader of the texts or messages of a column, or of several, joined by blank lines."""
     readers = [column(table, name) for name in names]
 
     def read(rows: Rows) -> list[Any]:
@@ -126,7 +126,7 @@ def fields_of(
 
 
 def paths(values: Reader, folder: Path) -> Reader:
-    """A reader whose entries, where they are the names of files, are looked for in a folder."""
+    """A reader whose entries are resolved as file names in a folder."""
 
     def read(rows: Rows) -> list[Any]:
         return [
@@ -140,9 +140,9 @@ def paths(values: Reader, folder: Path) -> Reader:
 def folder_of_pictures(
     folder: Path, numbers: Rows | range, count: int, ids: NDArray[Any] | None = None
 ) -> Reader:
-    """The pictures of a folder: those that ids name, otherwise all of them in sorted order.
+    """The pictures of a folder: those named by ids, otherwise all of them in sorted order.
 
-    `numbers` are those of the rows among all `count` of them.
+    `numbers` are those of the rows among all `count` rows.
     """
     if ids is not None:
         names = {file.name: file for file in folder.iterdir()}
@@ -152,8 +152,9 @@ def folder_of_pictures(
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
     if len(files) != count:
         raise InvalidInputError(
-            f"'images' must be a folder with one picture per row, {count:,} in all; {folder} has "
-            f"{len(files):,}. Name a column of file names instead, or select with --id."
+            f"must be a folder with one picture per row, {count:,} in all; {folder} has "
+            f"{len(files):,}. Name a column of file names instead, or select with --id.",
+            parameter="images",
         )
     return lambda rows: [files[numbers[row]] for row in rows]
 
@@ -166,7 +167,7 @@ def pairs(values: Any, parameter: str, count: int) -> NDArray[np.float64]:
         found = np.empty(0)
     if found.shape != (count, 2) or not np.isfinite(found).all():
         raise InvalidInputError(
-            f"{quoted(parameter)} must hold two finite numbers for each of {count:,} rows."
+            f"must hold two finite numbers for each of {count:,} rows.", parameter=parameter
         )
     return found
 
@@ -184,8 +185,9 @@ def array_of_pictures(images: Any, count: int, parameter: str) -> tuple[Reader, 
     read = sequence(images, parameter, count)
     if getattr(images, "ndim", 0) not in (3, 4):
         raise InvalidInputError(
-            f"{quoted(parameter)} must be pictures: (rows, height, width[, channels]), not "
-            f"{images.shape}. Reshape it, for example with images.reshape(-1, 28, 28)."
+            f"must be pictures: (rows, height, width[, channels]), not "
+            f"{images.shape}. Reshape it, for example with images.reshape(-1, 28, 28).",
+            parameter=parameter,
         )
     some = np.asarray(images[:: max(1, count // _SAMPLED_PICTURES)], np.float64)
     top = float(np.nanmax(some, initial=0.0))

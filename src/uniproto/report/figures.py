@@ -9,14 +9,14 @@ from typing import Any
 import altair as alt
 
 from uniproto.report.content import Content
-from uniproto.report.coverage import Coverage
+from uniproto.report.coverage import ClassCoverage
 
 _ROW = 24
 _PLACE_DIGITS = 6
 
 
 def figures(content: Content) -> dict[str, Any]:
-    """Every chart by the name of its place on the page."""
+    """All charts, by the id of their element on the page."""
     found: dict[str, Any] = {}
     if content.projection is not None:
         found["map"] = _map(content)
@@ -30,7 +30,7 @@ def figures(content: Content) -> dict[str, Any]:
 
 
 def _map(content: Content) -> Any:
-    """The data of its layers come from the page, which knows what is chosen and filtered."""
+    """The map. The page supplies the data of its layers, after filters."""
     assert content.projection is not None
     first, second = content.projection.axes
     bare = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
@@ -42,8 +42,8 @@ def _map(content: Content) -> Any:
     dim = alt.param(name="dim", value=False)
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.ctrlKey]")
     size = 14 if content.drawn > 4000 else 26 if content.drawn > 1000 else 44
-    # Only layers with a tooltip feel the pointer beside one that can be moved; the page shows its
-    # own instead.
+    # Next to a zoomable layer, only layers with a tooltip receive pointer events; the page shows
+    # its own tooltip.
     dot: dict[str, Any] = {"tooltip": True}
     diamond: dict[str, Any] = {"tooltip": True, "shape": "diamond", "filled": True}
 
@@ -80,7 +80,7 @@ def _map(content: Content) -> Any:
 
 
 def _around(content: Content, side: str) -> Any:
-    """A scale that holds every point with some room, whatever is filtered away."""
+    """A scale for all points with some padding, independent of filters."""
     shown = [*content.items[: content.drawn], *content.cards]
     values = [float(getattr(point, side)) for point in shown]
     low, high = min(values), max(values)
@@ -89,7 +89,7 @@ def _around(content: Content, side: str) -> Any:
 
 
 def _with_room(costs: list[float]) -> Any:
-    """A scale that holds these costs and does not begin below 0 unless one of them is."""
+    """A scale for these costs, which begins below 0 only if one of them does."""
     low, high = min(costs), max(costs)
     room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
     start = low - room if low < 0 else max(low - room, 0.0)
@@ -146,7 +146,7 @@ def _final(content: Content) -> Any:
     y = _named_lines(labelLimit=190)
     ends = [] if content.lower_bound is None else [content.lower_bound]
     ends += [value[end] for value in values for end in ("low", "high")]
-    axis = alt.Axis(tickCount=8)  # by default as many as leave no room between their labels
+    axis = alt.Axis(tickCount=8)  # the default leaves no space between labels
     x = alt.X("cost:Q", title="cost (lower is better)", scale=_with_room(ends), axis=axis)
     base = alt.Chart(alt.Data(values=values))
     layers = [
@@ -176,7 +176,7 @@ def _final(content: Content) -> Any:
     )
 
 
-def _coverage(coverage: Coverage) -> Any:
+def _coverage(coverage: ClassCoverage) -> Any:
     shares = coverage.charted
     rows = [
         {
@@ -211,8 +211,8 @@ def _coverage(coverage: Coverage) -> Any:
 def _line(place: int, name: str) -> str:
     """A distinct key for each of a chart's lines, in their order.
 
-    Vega stores such keys in plain objects, where `constructor` is there already; no
-    object has anything that begins with a number.
+    Vega stores keys in plain objects, in which names such as `constructor` exist already; a number
+    in front makes them unique.
     """
     return f"{place:0{_PLACE_DIGITS}d}{name}"
 

@@ -126,10 +126,10 @@
   let matching = prototypes.map((_, place) => place);
 
   if (paint) {
-    const kinds = Object.keys(data.coverage);
+    const kinds = Object.keys(data.coverage).concat(Object.keys(data.paints));
     if (items.cost.some((cost) => cost !== null)) kinds.push("cost");
     paint.append(make("option", { value: "", textContent: "nothing" }), ...kinds.map((kind) => make("option", { value: kind, textContent: kind })));
-    if (kinds.length && kinds[0] !== "cost") paint.value = kinds[0];
+    if (Object.keys(data.coverage).length) paint.value = kinds[0];
     paint.addEventListener("change", () => { refreshMap(); });
   }
 
@@ -143,17 +143,27 @@
       const ends = [figure.format(sorted[0]), figure.format(sorted[sorted.length - 1])];
       return {
         of: (thing, cost) => (cost === undefined || cost === null ? grey : steps[cuts.filter((limit) => cost >= limit).length]),
-        keys: steps.map((hue, place) => [hue, place === 0 ? `cheap (${ends[0]})` : place === steps.length - 1 ? `dear (${ends[1]})` : ""]),
+        keys: steps.map((hue, place) => [hue, place === 0 ? `close to its prototype (${ends[0]})` : place === steps.length - 1 ? `far (${ends[1]})` : ""]),
+      };
+    }
+    const painted = data.paints[by];
+    if (painted && painted.ordered) {
+      const last = Math.max(1, painted.names.filter((text) => text !== "missing").length - 1);
+      const step = (code) => steps[Math.round((code * (steps.length - 1)) / last)];
+      const ends = [painted.names[0].split(" – ")[0], painted.names[last].split(" – ").pop()];
+      return {
+        of: (thing) => (thing[by] === null || thing[by] === undefined ? grey : step(thing[by])),
+        keys: steps.map((hue, place) => [hue, place === 0 ? ends[0] : place === steps.length - 1 ? ends[1] : ""]),
       };
     }
     const counts = new Map();
-    items[by].slice(0, data.drawn).forEach((code) => counts.set(code, (counts.get(code) || 0) + 1));
+    (painted ? painted.items : items[by].slice(0, data.drawn)).forEach((code) => counts.set(code, (counts.get(code) || 0) + 1));
     const codes = [...counts.keys()].filter((code) => code !== null);
     const palette = isDark() ? dark : light;
     const most = codes.length > palette.length ? palette.length - 2 : palette.length;
     const shown = codes.sort((a, b) => counts.get(b) - counts.get(a)).slice(0, most).sort((a, b) => a - b);
     const hue = new Map(shown.map((code, place) => [code, palette[place]]));
-    const keys = shown.map((code) => [hue.get(code), name(by, code)]);
+    const keys = shown.map((code) => [hue.get(code), painted ? painted.names[code] : name(by, code)]);
     if (shown.length < codes.length) keys.push([grey, `${codes.length - shown.length} others`]);
     return { of: (thing) => hue.get(thing[by]) || grey, keys };
   }
@@ -170,18 +180,21 @@
 
   function mapData() {
     const hue = hues();
+    const by = paint ? paint.value : "";
+    const painted = data.paints[by];
     const only = filters();
     const fits = (place) => Object.entries(only).every(([kind, code]) => items[kind][place] === code);
     const targets = [];
     for (let place = 0; place < data.drawn; place += 1) {
       if (!fits(place)) continue;
-      const codes = { class: items.class[place], group: items.group[place] };
+      const codes = { class: items.class[place], group: items.group[place], [by]: painted ? painted.items[place] : null };
+      if (!painted && by in items) codes[by] = items[by][place];
       targets.push({ i: place, x: items.x[place], y: items.y[place], hue: hue.of(codes, items.cost[place]) });
     }
     const ink = colours().ink;
     const shown = matching.map((place) => ({
       p: place, x: prototypes[place].x, y: prototypes[place].y,
-      hue: hue.keys.length && paint.value !== "cost" ? hue.of(prototypes[place]) : colours().blue,
+      hue: hue.keys.length && by !== "cost" ? hue.of(painted ? { [by]: painted.prototypes[place] } : prototypes[place]) : colours().blue,
     }));
     $("#legend").replaceChildren(...$$("#legend .shape"), ...hue.keys.map(([colour, text]) => make("li", {}, swatch(colour), make("bdi", { textContent: text, title: text }))));
     return { targets, prototypes: shown, ink };
@@ -196,6 +209,21 @@
     };
   }
 
+  // A map of places keeps its proportions: its height follows, or there is room around it.
+  function toScale(extra, width) {
+    const layers = data.charts.map.layer;
+    const ends = ["x", "y"].map((side) => layers[0].encoding[side].scale.domain);
+    const [wide, high] = ends.map((pair, side) => (pair[1] - pair[0]) * (side ? 1 : data.degree));
+    extra.height = Math.round(Math.min(520, Math.max(200, (width * high) / wide)));
+    const ratio = (wide / width) / (high / extra.height);
+    const domains = ends.map((pair, side) => {
+      const room = ((pair[1] - pair[0]) / 2) * (Math.max(1, side ? ratio : 1 / ratio) - 1);
+      return [pair[0] - room, pair[1] + room];
+    });
+    const scaled = (channel, domain) => ({ ...channel, scale: { ...channel.scale, domain } });
+    extra.layer = layers.map((one) => ({ ...one, encoding: { ...one.encoding, x: scaled(one.encoding.x, domains[0]), y: scaled(one.encoding.y, domains[1]) } }));
+  }
+
   async function drawMap() {
     if (!data.charts.map) return;
     const { targets, prototypes: shown } = mapData();
@@ -203,6 +231,7 @@
     const extra = { datasets: { targets, prototypes: shown, ...chosenData() } };
     // A finger scrolls the page and must not be caught by the map.
     if (params && matchMedia("(pointer: coarse)").matches) extra.params = params.filter((one) => one.name !== "zoom");
+    if (data.degree) toScale(extra, $("#chart-map").clientWidth);
     const view = await draw("map", extra, "canvas");
     view.signal("dim", chosen !== null);
     view.addEventListener("click", (event, mark) => {

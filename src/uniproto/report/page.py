@@ -1,4 +1,4 @@
-"""From content to one HTML file that needs nothing else: reports, comparisons, notebook cards."""
+"""Self-contained HTML pages: reports, comparisons, notebook cards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from uniproto.report.charts import BLUE, GREEN, GREY, HALO, INK, ORANGE, PINK
 from uniproto.report.content import Content
 from uniproto.report.coverage import OVER, UNDER
 from uniproto.report.targets import drawn_targets, project
-from uniproto.report.words import LONGEST_NAME, counted, cut, figure, seconds
+from uniproto.report.words import LONGEST_NAME, counted, cut, figure, percent, seconds
 from uniproto.runs.atomic import write_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _OF_CARDS = [
     "picture",
     "lights",
 ]
-_DIGITS = 5  # of coordinates on the map: more cannot be seen
+_DIGITS = 5  # of coordinates on the map
 
 
 def render(content: Content) -> str:
@@ -50,7 +50,7 @@ def render(content: Content) -> str:
 
 
 def _page(template: str, script: str, data: Any, **more: Any) -> str:
-    """A whole page. Everything that is data goes through Jinja's or JSON's escaping."""
+    """A whole page. All data is escaped by Jinja or as JSON."""
     from markupsafe import Markup
 
     style, library = page_file("style.css"), chart_library()
@@ -71,7 +71,7 @@ def _page(template: str, script: str, data: Any, **more: Any) -> str:
 
 
 def template_environment(package: str) -> Any:
-    """For the templates beside a package's code: everything is escaped, a missing name is an error.
+    """The Jinja environment of a package's templates, with escaping and strict names.
 
     >>> template_environment("uniproto.report").from_string("{{ x }}").render(x="<b>")
     '&lt;b&gt;'
@@ -91,21 +91,21 @@ def template_environment(package: str) -> Any:
 def templates() -> Any:
     """The templates of our pages."""
     environment = template_environment("uniproto.report")
-    environment.filters |= {"figure": figure, "seconds": seconds, "share": _percent}
+    environment.filters |= {"figure": figure, "seconds": seconds, "share": percent}
     environment.globals["counted"] = counted
     return environment
 
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script; kept, as putting it together takes seconds."""
+    """Vega, Vega-Lite and Vega-Embed in one script; cached, as bundling takes seconds."""
     import vl_convert
 
     name = f"charts-{version('vl-convert-python')}.js"
-    with suppress(OSError, RuntimeError):  # none yet, or no home for it
+    with suppress(OSError, RuntimeError):  # not cached yet, or no home directory
         return (cache_folder() / name).read_text(encoding="utf-8")
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-    # What would end a script element can only stand inside a string there.
+    # "</script" can only occur inside a string, where it can be escaped.
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     with suppress(OSError, RuntimeError):
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def chart_library() -> str:
 
 
 def page_data(content: Content) -> dict[str, Any]:
-    """What the script needs to know: by columns, as that is shorter."""
+    """The data of the page's script, by columns to save space."""
     from uniproto.report.figures import figures
 
     items, cards = content.items, content.cards
@@ -122,8 +122,10 @@ def page_data(content: Content) -> dict[str, Any]:
         "title": content.title,
         "shape": content.shape,
         "drawn": content.drawn,
+        "degree": None if content.projection is None else content.projection.degree,
         "columns": content.table,
         "named": bool(content.table) and content.table[0] != "x0",
+        "paints": content.paints,
         "coverage": {coverage.kind: coverage.names for coverage in content.coverage},
         "items": {
             "row": [item.row for item in items],
@@ -148,7 +150,7 @@ def page_data(content: Content) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> str:
-    """JSON that no HTML parser takes for markup, and no script for the end of a line.
+    """JSON that is safe inside a script element of an HTML page.
 
     >>> as_json("</script>&")
     '"\\\\u003c/script\\\\u003e\\\\u0026"'
@@ -160,10 +162,10 @@ def as_json(value: Any) -> str:
 
 
 def content_policy(style: str, *scripts: str) -> str:
-    """Only this style and these scripts, pictures from the page itself, and no network at all.
+    """A content security policy: this style, these scripts, embedded pictures and no network.
 
-    The charts' expressions are interpreted rather than compiled (`ast` in page.js), so that no
-    code is ever made from text.
+    The expressions of charts are interpreted rather than compiled (`ast` in page.js), so that no
+    code is created from text.
     """
     return "; ".join(
         [
@@ -187,10 +189,6 @@ def page_file(name: str) -> str:
     return files("uniproto.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _percent(value: float) -> str:
-    return f"{value:.0%}" if value >= 0.0995 or value == 0 else f"{value:.1%}"
-
-
 def _short(value: float | None) -> float | None:
     if value is None or value != value:
         return None
@@ -201,7 +199,7 @@ def _unless_empty(values: list[str]) -> list[str]:
     return values if any(values) else []
 
 
-# Fixed colours of pictures, by the names that pages look up in their light or dark set.
+# Colours of image files, by the names that pages resolve by their theme.
 _COLOURS = (BLUE, ORANGE, GREEN, PINK, GREY, INK, HALO)
 _NAMES = dict(
     zip(_COLOURS, ["$blue", "$orange", "$green", "$pink", "$grey", "$ink", "$paper"], strict=True)
@@ -220,7 +218,7 @@ class PageChart:
 
 @dataclass(frozen=True)
 class ResultsPage:
-    """What such a page says; `table` are the columns of `rows`."""
+    """The content of a page of results; `table` are the columns of `rows`."""
 
     eyebrow: str
     headline: str
@@ -229,10 +227,11 @@ class ResultsPage:
     table: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
+    command: str = ""  # that made it, in a shell
 
 
 def render_results(content: ResultsPage) -> str:
-    """A page of charts and numbers, in the looks of the report: comparisons, and costs over k."""
+    """A page of charts and numbers, in the style of the report."""
     charts = {}
     for each in content.charts:
         words = f"{each.title}. {each.words}"
@@ -255,17 +254,17 @@ _MOST_ROWS, _MOST_COLUMNS = 8, 8
 
 
 def card(selection: Selection, problem: Problem | None, table: pa.Table) -> str:
-    """HTML for a notebook, with nothing to load and nothing to run; `table` are the prototypes."""
+    """Static HTML for a notebook; `table` are the prototypes."""
     first = table.slice(0, _MOST_ROWS).to_pylist()
     names = table.column_names[:_MOST_COLUMNS]
     prepared = selection.details.preparation
     certificate = selection.certificate
-    n = selection.shape[1]
+    m, n = selection.details.shape
     points, diamonds = ([], []) if problem is None else _map(selection, problem)
     template = templates().get_template("card.html.j2")
     rendered = template.render(
-        headline=f"{counted(selection.k, 'prototype')} of {selection.shape[0]:,} rows for {n:,}"
-        f" ({selection.method}, {selection.metric})",
+        headline=f"{counted(selection.k, 'prototype')} of {m:,} rows for {n:,}"
+        f" ({selection.details.method}, {selection.details.metric})",
         words=selection.in_words(),
         bound=""
         if certificate is None or selection.details.proof is not None  # the words say that
@@ -290,7 +289,7 @@ def _map(selection: Selection, problem: Problem) -> tuple[list[Any], list[Any]]:
     drawn = drawn_targets(plan, weights, np.empty(0, np.intp))
     if len(drawn) > _MOST_DRAWN:
         drawn = np.sort(np.random.default_rng(0).choice(drawn, _MOST_DRAWN, replace=False))
-    found = project(problem.costs, plan, selection.indices, drawn)
+    found = project(problem, plan, selection.indices, drawn)
     both = np.vstack([found.targets, found.prototypes])
     low, high = both.min(axis=0), both.max(axis=0)
     size = np.array([_WIDTH, _HEIGHT]) - 2 * _ROOM

@@ -1,4 +1,4 @@
-"""Pictures for the page: small data URIs, made from arrays without help, from files by Pillow."""
+"""Pictures for the page: small data URIs, made from arrays directly, from files by Pillow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from uniproto.runtime.threads import parallel_map
 
 _SMALL = 48  # pixels a side: below this a grey picture is smallest as PNG
 _QUALITY = 72
-_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> what PNG calls them
+_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> colour type of PNG
 
 
 def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
@@ -46,7 +46,7 @@ def data_uri(picture: Any, edge: int, white: float | None = None) -> str:
         pixels = as_pixels(np.asarray(picture), white)
     except (UnreadableError, MissingExtraError):
         raise
-    except Exception as error:  # what a decoder makes of a damaged file can be anything
+    except Exception as error:  # decoders may raise any error of a damaged file
         raise UnreadableError(first_line(error)) from error
     if max(pixels.shape[:2]) > _SMALL or pixels.shape[2] > 1:
         try:

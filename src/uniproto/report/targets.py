@@ -10,6 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 
+from uniproto.data.arrays import take_rows
+from uniproto.data.columns import arrow_table
+from uniproto.features.column_values import plain_column
+from uniproto.features.preparation import Preparation, PreparedColumn
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 MOST_DRAWN = 8_000  # targets on the map
 _FEWEST_DRAWN = 3  # of every prototype
 _WORST = 24
+_WIDE_GAP = 60.0  # degrees of longitude without a place, where a map may be cut
 
 
 def is_one_set(problem: Problem | None, shape: tuple[int, int]) -> bool:
@@ -65,25 +70,31 @@ def worst_targets(
     return order[weights[order] > 0]
 
 
+def owners_of(plan: sp.csr_array) -> NDArray[np.intp]:
+    """The prototype that takes most of each target; -1 where it has no weight."""
+    owners = np.full(plan.shape[1], -1, np.intp)
+    places = np.repeat(np.arange(plan.shape[0]), np.diff(plan.indptr))
+    order = np.lexsort((-plan.data, plan.indices))
+    targets, first = np.unique(plan.indices[order], return_index=True)
+    owners[targets] = places[order][first]
+    return owners
+
+
 def drawn_targets(
     plan: sp.csr_array, weights: NDArray[np.float64], worst: NDArray[np.intp]
 ) -> NDArray[np.intp]:
     """Targets for the map: all that weigh something, or a sample with a share of each prototype's.
 
-    A target without weight is nobody's: it may be a row that could not be read.
+    A target without weight belongs to no prototype: it may be a row that could not be read.
     """
     k, n = plan.shape[0], int((weights > 0).sum())
     if n <= MOST_DRAWN:
         return np.flatnonzero(weights)
-    # Each target counts with the prototype that takes most of it.
-    places = np.repeat(np.arange(k), np.diff(plan.indptr))
-    order = np.lexsort((-plan.data, plan.indices))
-    columns, first = np.unique(plan.indices[order], return_index=True)
-    owners = places[order][first]
+    owners = owners_of(plan)
     generator = np.random.default_rng(0)
     drawn = [worst]
     for place in range(k):
-        own = columns[owners == place]
+        own = np.flatnonzero(owners == place)
         count = min(len(own), max(_FEWEST_DRAWN, round(len(own) * MOST_DRAWN / n)))
         drawn.append(generator.choice(own, count, replace=False))
     return np.unique(np.concatenate(drawn)).astype(np.intp)
@@ -106,19 +117,19 @@ def cited_targets(
     return targets[order[:most]], shares[order[:most]]
 
 
-def map_of(content: Content, drawn: NDArray[np.intp]) -> tuple[Projection | None, str]:
-    """Where targets and prototypes lie on the map, and what to say of it."""
+def map_of(content: Content, drawn: NDArray[np.intp]) -> tuple[TargetMap | None, str]:
+    """Where targets and prototypes lie on the map, and a note about it."""
     source, target, rows = content.source, content.target, content.selection.indices
     k, n = content.k, content.weighed
     if source.positions is not None and target.positions is not None:
-        projection = Projection(
+        projection = TargetMap(
             target.positions[drawn],
             source.positions[rows],
             ("first coordinate", "second coordinate"),
             "Axes: the coordinates that were given.",
         )
     elif content.problem is not None:
-        projection = project(content.problem.costs, content.plan, rows, drawn)
+        projection = project(content.problem, content.plan, rows, drawn)
     else:
         return None, NO_DATA
     sampled = (
@@ -138,39 +149,75 @@ _LANDMARKS = 256  # prototypes whose costs describe a target that has no feature
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Coordinates of targets and prototypes, the axes' names, and how they came about."""
+class TargetMap:
+    """Coordinates of targets and prototypes, the axes' names, and a note on how they were made."""
 
     targets: NDArray[np.float64]
     prototypes: NDArray[np.float64]
     axes: tuple[str, str]
     words: str
+    degree: float | None = None  # of places: the length of a unit of x, in units of y
 
 
 def project(
-    costs: Costs,
+    problem: Problem,
     plan: sp.csr_array,
     prototypes: NDArray[np.int64],
     targets: NDArray[np.intp],
-) -> Projection:
-    """The two directions along which the target varies most.
+) -> TargetMap:
+    """Longitude and latitude, or the two directions along which the target varies most.
 
     Features are seen as the metric sees them: of unit length for `cosine`. Without features a
     target is described by what it costs to reach it from the prototypes.
     """
+    given, costs = problem.given, problem.costs
+    if isinstance(given.preparation, Preparation):
+        for column in given.preparation.columns:
+            if column.pair:
+                axes = (column.pair, column.name)
+                words = f"Axes: {column.pair} and {column.name}."
+                shown = ((given.target, targets), (given.source, prototypes))
+                places = [_places(column, take_rows(rows, some)) for rows, some in shown]
+                west = _western_end(np.concatenate(places)[:, 0])
+                for each in places:
+                    each[:, 0] = (each[:, 0] - west) % 360 + west
+                low, high = np.radians((places[0][:, 1].min(), places[0][:, 1].max()))
+                return TargetMap(places[0], places[1], axes, words, float(np.cos((low + high) / 2)))
     if isinstance(costs, FeatureCosts):
         return _of_features(costs, prototypes, targets)
     return _of_costs(costs, plan, prototypes, targets)
 
 
+def _places(column: PreparedColumn, rows: Any) -> NDArray[np.float64]:
+    """Longitude and latitude; a gap lies in the middle of the others."""
+    table = arrow_table(rows, "source")
+    read = [column.numbers(plain_column(table.column(name))) for name in column.names]
+    found = np.column_stack(read[::-1])
+    middle = np.nanmean(found, axis=0) if (~np.isnan(found)).any(axis=0).all() else 0.0
+    return np.where(np.isnan(found), middle, found)
+
+
+def _western_end(longitudes: NDArray[np.float64]) -> float:
+    """Where a map begins: east of a wide gap, so that what lies near is near across 180°.
+
+    >>> _western_end(np.array([-170.0, -60.0, 145.0])), _western_end(np.array([5.0, 8.0]))
+    (145.0, 5.0)
+    """
+    known = np.unique(longitudes)
+    gaps = np.diff(known)
+    if not len(gaps) or gaps.max() < max(_WIDE_GAP, known[0] + 360 - known[-1]):
+        return float(known[0])
+    return float(known[np.argmax(gaps) + 1])
+
+
 def _of_features(
     costs: FeatureCosts, prototypes: NDArray[np.int64], targets: NDArray[np.intp]
-) -> Projection:
+) -> TargetMap:
     n, width = costs.target.shape
     drawn, chosen = costs.target[targets], costs.source[prototypes]
     seen = " of unit length, as cosine compares directions only" if costs.metric == "cosine" else ""
     if width <= 2 and not sp.issparse(drawn):
-        return Projection(
+        return TargetMap(
             _two(np.asarray(drawn, np.float64)),
             _two(np.asarray(chosen, np.float64)),
             ("first feature", "second feature"),
@@ -182,7 +229,7 @@ def _of_features(
         sample = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
     fitted, shares = _fit(costs.target[sample])
     of = "" if len(sample) == n else f", learned from {len(sample):,} of {n:,} targets"
-    return Projection(
+    return TargetMap(
         fitted(drawn),
         fitted(chosen),
         _axes("principal direction", shares),
@@ -196,7 +243,7 @@ def _of_costs(
     plan: sp.csr_array,
     prototypes: NDArray[np.int64],
     targets: NDArray[np.intp],
-) -> Projection:
+) -> TargetMap:
     m, n = costs.shape
     places = np.unique(np.linspace(0, len(prototypes) - 1, _LANDMARKS).astype(np.intp))
     landmarks = prototypes[places]
@@ -211,7 +258,7 @@ def _of_costs(
         positions = fitted(described)
         chosen = (part @ positions) / np.where(total > 0, total, 1)[:, None]
         where = "a prototype lies in the middle of the targets it represents"
-    return Projection(
+    return TargetMap(
         fitted(described),
         chosen,
         _axes("direction of costs", shares),

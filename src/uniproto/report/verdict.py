@@ -1,4 +1,4 @@
-"""How good the selection is: its cost beside random's, the bound and other methods'."""
+"""How good the selection is: its cost next to random's, the bound and other methods'."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from uniproto.errors import TooFewApartError
 from uniproto.geometry.metrics import metric_label
 from uniproto.methods.grouped import pick
 from uniproto.methods.random import Random
+from uniproto.problem.keep import is_kept, kept_in_words, least_kept
 from uniproto.problem.problem import Problem
 from uniproto.report.targets import typical_cost
 from uniproto.report.words import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 RANDOM_DRAWS = 5
 _RANDOM_SECONDS = 30.0
 _DISTANCES = ("cosine", "euclidean", "l1")
-_LOOSE = 1.0  # a cost this much above the bound, as a share of it: the bound says nothing
+_LOOSE = 1.0  # a cost this far above the bound, as a share of it: the bound is too loose to show
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CostCurve:
     """What the picks cost, added up, as shares of the total: the last is the cost."""
 
     title: str
@@ -145,14 +146,14 @@ def rivals_of(
 
 def _unit(selection: Selection) -> str:
     """What a cost is measured in."""
-    label = metric_label(selection.metric, selection.bandwidth)
-    words = f"{label} distance" if selection.metric in _DISTANCES else f"{label} cost"
+    label = metric_label(selection.details.metric, selection.details.bandwidth)
+    words = f"{label} distance" if selection.details.metric in _DISTANCES else f"{label} cost"
     return words if selection.details.preparation is None else f"{words} in spreads of a column"
 
 
 def verdict_of(content: Content) -> Verdict:
     selection, n, random = content.selection, content.weighed, content.draws
-    k, (m, everyone), cost = selection.k, selection.shape, selection.cost
+    k, (m, everyone), cost = selection.k, selection.details.shape, selection.cost
     word = "" if selection.cost_is_exact else "at most "
     tiles = [
         Tile(
@@ -207,7 +208,7 @@ def verdict_of(content: Content) -> Verdict:
 
 
 def _room(certificate: Certificate) -> str:
-    """How far the cost is above the bound, as a share of the bound wherever that is said."""
+    """How far the cost is above the bound, as a share of the bound."""
     if certificate.limit_needed is not None:
         limit = seconds(certificate.limit_needed)
         return f"a bound that says nothing; one that does needs a time limit of about {limit}"
@@ -222,46 +223,43 @@ def _room(certificate: Certificate) -> str:
 
 def _compared(cost: float, other: float) -> str:
     if other <= 0 or abs(cost / other - 1) < 5e-4:
-        return "no cheaper"
+        return "the same"
     share = 1 - cost / other
-    return f"{abs(share):.1%} {'cheaper' if share > 0 else 'dearer'}"
+    return f"{abs(share):.1%} {'lower' if share > 0 else 'higher'}"
 
 
 def conditions_of(problem: Problem | None) -> str:
     if problem is None:
         return ""
+    if problem.keep is not None:
+        earlier = int(is_kept(problem.keep, np.arange(problem.m)).sum())
+        return kept_in_words(least_kept(problem.keep), earlier)
     barred = len(problem.initial) + len(problem.candidates) < problem.m
     return " under the same conditions" if problem.groups or len(problem.initial) or barred else ""
 
 
-def curve_of(content: Content) -> Curve | None:
+def curve_of(content: Content) -> CostCurve | None:
     selection, k, plan = content.selection, content.k, content.plan
     if content.fills is not None:
         values = np.cumsum(content.fills) / k
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
-        if (
-            "exchanged" in selection.details.notes
-            or selection.details.notes.get("search") == "multilevel"
-        ):
+        if "stages" in selection.details.notes:
             words += ", what these prototypes cost."
         elif selection.group_costs:
             words += "; each is a cost inside the pick's own group."
         else:
-            words += (
-                f"; sharing the targets out anew among the same rows costs "
-                f"{figure(selection.cost)}."
-            )
-        return Curve("Cumulative fill cost over picks", values.tolist(), words)
+            words += f"; an exact plan for the same rows costs {figure(selection.cost)}."
+        return CostCurve("Cumulative fill cost over picks", values.tolist(), words)
     if content.arcs is None:
         return None
     places = np.repeat(np.arange(k), np.diff(plan.indptr))
     values = np.cumsum(np.bincount(places, plan.data * content.arcs, minlength=k))
-    return Curve(
+    return CostCurve(
         "Cumulative cost over picks",
         values.tolist(),
-        f"{selection.method} has no fills: this adds up what each prototype costs in the final "
-        "plan, in pick order.",
+        f"{selection.details.method} has no fills: this adds up what each prototype costs in the "
+        "final plan, in pick order.",
     )
 
 
@@ -269,11 +267,9 @@ def facts_of(selection: Selection) -> list[tuple[str, str]]:
     options = ", ".join(
         f"{name}={value}" for name, value in selection.details.options.items() if value is not None
     )
-    search, why = selection.details.note("search"), selection.details.note("why")
     found = [
-        ("Method", f"{selection.method}{f' ({options})' if options else ''}"),
-        ("Search", f"{search}: {why}" if search else ""),
-        ("Metric", metric_label(selection.metric, selection.bandwidth)),
+        ("Method", f"{selection.details.method}{f' ({options})' if options else ''}"),
+        ("Metric", metric_label(selection.details.metric, selection.details.bandwidth)),
         ("Bandwidth", selection.details.note("bandwidth_from") or ""),
         ("Target weights", selection.details.note("target_weights") or ""),
         ("Seed", str(selection.details.seed)),

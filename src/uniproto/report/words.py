@@ -1,16 +1,19 @@
-"""Text for the page: whatever a cell holds becomes a short, printable piece of text."""
+"""Text for the page: short, printable text of any value."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 
+from uniproto.errors import printable
+
 ELLIPSIS = "…"
-_LOOK = 4  # characters looked at per byte allowed: a megabyte of text is never scanned whole
+_LOOK = 4  # characters scanned per byte allowed, so that long texts are not scanned whole
 # Control characters, lone surrogates (bytes that were no UTF-8) and what XML calls non-characters.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _ESCAPED = frozenset("<>&\"'\u2028\u2029\\")
@@ -75,6 +78,17 @@ def figure(value: float | None, digits: int = 4) -> str:
     return f"{value:.{places}f}" if places <= 8 else f"{value:.{digits - 1}e}"
 
 
+def percent(share: float) -> str:
+    """A share for people.
+
+    >>> percent(0.314), percent(0.0042), percent(0.0001), percent(0.0)
+    ('31%', '0.4%', '<0.1%', '0%')
+    """
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    return f"{share:.0%}" if share >= 0.0995 or share == 0 else f"{share:.1%}"
+
+
 def seconds(value: float) -> str:
     """A duration for people.
 
@@ -132,3 +146,62 @@ def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float
     if len(known) == 1 or math.isinf(mean):
         return mean, None
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
+
+
+# --- tables of numbers ----------------------------------------------------------------------------
+
+_MOST_PLACES = 8
+
+
+def number_column(
+    values: Sequence[tuple[float | None, float | None]], *, places: int | None = None
+) -> list[str]:
+    """Numbers with their spreads, aligned, with the same number of decimals.
+
+    `places` is that number; by default, the smallest number has four significant digits.
+
+    >>> number_column([(0.123456, 0.00321), (0.0514, None), (None, None)])
+    ['0.12346 ± 0.00321', '0.05140          ', '–          ']
+    """
+    sizes = [abs(mean) for mean, _ in values if mean and math.isfinite(mean)]
+    if places is None:
+        places = 3 - math.floor(math.log10(min(sizes))) if sizes else 0
+    form = f".{max(0, places)}f" if places <= _MOST_PLACES else ".3e"
+    spreads = ["" if spread is None else f" ± {spread:{form}}" for _, spread in values]
+    width = max(map(len, spreads), default=0)
+    return [
+        ("–" if mean is None else f"{mean:{form}}") + spread.ljust(width)
+        for (mean, _), spread in zip(values, spreads, strict=True)
+    ]
+
+
+def aligned(columns: Mapping[str, Sequence[str]]) -> str:
+    """A text table from columns by title; the first is aligned left, the others right."""
+    parts = []
+    for place, (title, cells) in enumerate(columns.items()):
+        title, cells = printable(title), [printable(cell) for cell in cells]
+        # Titles are aligned with the numbers, not with their spreads.
+        blank = max((len(cell) - len(cell.rstrip()) for cell in cells), default=0)
+        width = max(map(len, (title, *cells)))
+        if place == 0:
+            parts.append([cell.ljust(width) for cell in (title, *cells)])
+        else:
+            head = title.rjust(max(0, width - blank)).ljust(width)
+            parts.append([head, *(cell.rjust(width) for cell in cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
+
+
+def html_table(title: str, columns: Mapping[str, Sequence[str]], notes: Sequence[str]) -> str:
+    """The same table for notebooks."""
+    cell = "<t{0} style='text-align:{1}'>{2}</t{0}>"
+    sides = ["left" if place == 0 else "right" for place in range(len(columns))]
+    lines = [("h", list(columns)), *(("d", row) for row in zip(*columns.values(), strict=True))]
+    rows = [
+        "".join(
+            cell.format(kind, side, escape(text)) for side, text in zip(sides, row, strict=True)
+        )
+        for kind, row in lines
+    ]
+    below = "".join(f"<p style='margin:.2em 0'>{escape(note)}</p>" for note in notes)
+    table = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<div><strong>{escape(title)}</strong><table>{table}</table>{below}</div>"

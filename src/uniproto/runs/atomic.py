@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from uniproto.errors import OutputError
+from uniproto.errors import OutputError, UniprotoError
 from uniproto.runtime.interrupts import uninterrupted
 
 try:
@@ -18,15 +18,15 @@ try:
 except ImportError:  # not on this system
     fcntl = None  # type: ignore[assignment]
 
-# A link that somebody has planted under a name of ours must not lead us to his file.
+# Do not follow symlinks under our file names.
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 @contextmanager
 def atomic_write(path: Path, then: Callable[[Path], None] | None = None) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name when it is complete and on the disk.
+    """Open a temporary file that is renamed to `path` once it is complete and on disk.
 
-    `then` is told the path together with that, whatever interrupts the rest.
+    `then` is called with the path right after the rename; no signal can come between.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "rows.bin"
@@ -48,56 +48,53 @@ def atomic_write(path: Path, then: Callable[[Path], None] | None = None) -> Iter
                     then(path)
         sync(path.parent)
     finally:
-        partial.unlink(missing_ok=True)  # half of a file is of no use to anybody
+        partial.unlink(missing_ok=True)
 
 
 def _begun(path: Path) -> tuple[Path, IO[bytes]]:
-    """A new file beside a path, locked while its writer lives: that is how others know."""
+    """A temporary file in the folder of `path`, locked for as long as its writer runs."""
     while True:
         partial = path.with_name(f".uniproto-{uuid.uuid4().hex}")
-        file = partial.open("xb")  # never a file or a link that is there already
+        file = partial.open("xb")  # fails if the name exists, even as a link
         if fcntl is not None:
-            with suppress(OSError):  # a file system without locks; then nobody removes anything
+            with suppress(OSError):  # a file system without locks, where partials are not removed
                 fcntl.flock(file, fcntl.LOCK_EX)
-        if partial.exists():  # else somebody took it for a dead one before it was locked
+        if partial.exists():  # else `remove_partials` found it before it was locked
             return partial, file
         file.close()
 
 
 def remove_partials(folder: Path) -> None:
-    """Remove the files that killed writers have left in a folder."""
+    """Remove temporary files of killed writers from a folder."""
     for path in folder.glob(".uniproto-" + 32 * "[0-9a-f]") if fcntl is not None else ():
         if path.is_file() and not path.is_symlink():
             with suppress(OSError), path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unless its writer lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if its writer still runs
                 path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text atomically.
-
-    Half of a surrogate pair, which a language model may write and no file can hold, is spelt out.
-    """
+    """Write a text atomically. Lone surrogates, which UTF-8 cannot encode, are escaped."""
     with atomic_write(path) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a value atomically as JSON that people can read, too."""
+    """Write a value atomically as indented JSON."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def open_own(path: Path, mode: str) -> IO[Any]:
-    """Open a file of ours in place; a link under its name is refused, not followed."""
+    """Open one of our files; a symlink under its name is an error."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NOFOLLOW, 0o666))
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
+    """Wait until a file's content, or the entries of a folder, are on disk."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
-        if path.is_dir():  # a system that does not open folders keeps their names by itself
+        if path.is_dir():  # not possible on this system, nor needed
             return
         raise
     try:
@@ -107,7 +104,7 @@ def sync(path: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Find out before the work, not after it, that nothing can be written to a folder."""
+    """Refuse, before the work, a folder that cannot be written to."""
     require_utf8(folder)
     try:
         place = folder
@@ -135,8 +132,19 @@ def require_utf8(path: Path) -> None:
         raise OutputError(f"{shown}: the name must be UTF-8. Choose another with --out.") from error
 
 
+@contextmanager
+def writing(path: Path, what: str = "results") -> Iterator[None]:
+    """Turn an OSError while writing into one sentence; `what` describes the content."""
+    try:
+        yield
+    except UniprotoError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error, what) from error
+
+
 def unwritable(path: Path, error: OSError | ValueError, what: str = "output") -> OutputError:
-    """The error for a file or folder that cannot be written; `what` it is to hold."""
+    """The error for a path that cannot be written; `what` describes its content."""
     reason = getattr(error, "strerror", None) or error
     return OutputError(
         f"{path}: the {what} must go to a folder that can be written. Writing failed ({reason}). "

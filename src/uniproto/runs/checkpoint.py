@@ -1,9 +1,8 @@
-"""Checkpoints: picks already made, so that a run killed at any moment can go on.
+"""Checkpoints: the picks so far, from which a killed run resumes.
 
-A checkpoint holds the picks in order and the mass they claimed; everything else about a greedy
-run follows from those and from the inputs. It is written whole to another name and then renamed,
-begins with its own digest, and names the inputs and options it belongs to: one that is damaged or
-belongs to another question is refused, never used.
+A checkpoint holds the picks in order and the mass they claimed; the rest of a greedy run's state
+follows from those and the inputs. Files are written atomically, begin with their own digest and
+name the inputs and options they belong to; damaged ones and those of other runs are refused.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
 
 
-PICKING, SEARCHING = "picking", "searching"  # what was going on
+PICKING, SEARCHING = "picking", "searching"  # stages
 State = dict[str, float]
 
 
 @dataclass(frozen=True)
 class SavedPicks:
-    """Picks made before: source rows, what each cost, and the mass each claimed, if final.
+    """Saved picks: source rows, the cost of each, and the mass each claimed, if final.
 
-    `stage` is what was going on, and `state` how far it had come, where rows do not say it.
+    `state` is the progress of the `stage` beyond what the rows imply.
     """
 
     rows: NDArray[np.int64]
@@ -50,7 +49,7 @@ class SavedPicks:
 
 
 class Checkpoint:
-    """Where a run keeps its picks. `identity` must be the same for a run to go on."""
+    """The file of a run's picks. A run resumes only from a checkpoint of the same `identity`."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
@@ -59,25 +58,25 @@ class Checkpoint:
 
     def part(self, name: str) -> Checkpoint:
         """The checkpoint of one group of a larger run."""
-        return self.beside(name, hashlib.sha256(name.encode()).hexdigest()[:16])
+        return self.sibling(name, hashlib.sha256(name.encode()).hexdigest()[:16])
 
-    def beside(self, name: str, ending: str | None = None) -> Checkpoint:
-        """Another file of the same run, whose name ends so."""
+    def sibling(self, name: str, ending: str | None = None) -> Checkpoint:
+        """Another file of the same run, with this suffix in its name."""
         path = self.path.with_name(f"{self.path.stem}-{ending or name}{self.path.suffix}")
         return Checkpoint(path, {"whole": self._identity, "part": name})
 
     def read(self) -> SavedPicks | None:
-        """What was picked before, or None if nothing was."""
+        """The saved picks, or None if there is no file."""
         arrays = self.read_arrays()
         if arrays is None:
             return None
         try:
             return _saved_picks(arrays)
-        except Exception as error:  # numbers from a file can be anything
+        except Exception as error:  # the arrays may hold anything
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
 
     def read_arrays(self) -> dict[str, NDArray[Any]] | None:
-        """The arrays in the file, or None where there is no file."""
+        """The arrays in the file, or None if there is none."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -91,19 +90,19 @@ class Checkpoint:
             with np.load(io.BytesIO(payload), allow_pickle=False) as file:
                 arrays = dict(file)
                 identity = str(arrays.pop("identity"))
-        except Exception as error:  # what a parser makes of a damaged file can be anything
+        except Exception as error:  # parsers raise anything on a damaged file
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
             raise self.refused("it belongs to other inputs or options")
         return arrays
 
     def state(self, stage: str) -> State | None:
-        """How far a stage had come, or None if it had not begun."""
+        """The saved state of a stage, or None if it had not begun."""
         before = self.read()
         return before.state if before is not None and before.stage == stage else None
 
     def write(self, picks: SavedPicks, *, now: bool = False) -> None:
-        """Write these picks, unless others were written less than a second ago."""
+        """Write these picks, at most once a second unless `now`."""
         if not now and time.monotonic() - self._written < _SECONDS_BETWEEN_WRITES:
             return
         arrays: dict[str, Any] = {
@@ -119,7 +118,7 @@ class Checkpoint:
         self.write_arrays(arrays)
 
     def write_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace the file by one with these arrays."""
+        """Replace the content of the file."""
         buffer = io.BytesIO()
         entries: dict[str, Any] = {"identity": np.array(self._identity), **arrays}
         np.savez(buffer, **entries)
@@ -136,27 +135,27 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def remove(self) -> None:
-        """Forget everything: the run has ended and its result is safe."""
+        """Remove all files of the run, after its result has been saved."""
         part = r"(-[0-9a-f]{16})?(-lists-\d+)?"
         own = re.compile(rf"{re.escape(self.path.stem)}{part}{self.path.suffix}")
         folder = self.path.parent
         for file in folder.iterdir() if folder.is_dir() else ():
             if own.fullmatch(file.name):
                 file.unlink(missing_ok=True)
-        with suppress(OSError):  # other things of ours may be in it
+        with suppress(OSError):  # not empty
             if folder.name == PRIVATE:
                 folder.rmdir()
 
     def refused(self, reason: str) -> InputFileError:
-        """What to say of a checkpoint that cannot be used."""
+        """The error for a checkpoint that cannot be used."""
         return InputFileError(
-            f"{self.path}: the checkpoint must be a whole one of this very run. Got one that is "
-            f"not: {reason}. Delete it to start anew, or choose another output folder."
+            f"{self.path}: the checkpoint cannot be used: {reason}. Delete it to start over, or "
+            "choose another output folder."
         )
 
 
 def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
-    """The picks in a file, of the types and lengths that compiled code relies on."""
+    """Saved picks, with the types and lengths that compiled code relies on."""
     rows, costs, plan = arrays["rows"], arrays["costs"], None
     stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
     sound = stage in (PICKING, SEARCHING)
@@ -170,7 +169,7 @@ def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
         plan.check_format(full_check=True)
         sound &= plan.shape[0] == len(rows) and (plan.data > 0).all()
     if not sound:
-        raise ValueError("its numbers are not those of picks")
+        raise ValueError("its arrays are not picks")
     return SavedPicks(rows, costs, plan, stage, state)
 
 
@@ -178,27 +177,26 @@ _SECONDS_BETWEEN_LISTS = 5.0
 
 
 class SavedLists:
-    """Pieces of lists, by the first row of each."""
+    """Neighbour lists that are saved piece by piece, each named by its first row."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._written = time.monotonic()
 
     def is_time(self) -> bool:
-        """Whether so much has been computed that saving it pays."""
+        """Whether the last piece was written long enough ago."""
         return time.monotonic() - self._written >= _SECONDS_BETWEEN_LISTS
 
     def write(self, first: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._checkpoint.beside(f"lists-{first}").write_arrays(arrays)
+        self._checkpoint.sibling(f"lists-{first}").write_arrays(arrays)
         self._written = time.monotonic()
 
     def read(self, like: Mapping[str, NDArray[Any]], columns: int) -> Iterator[tuple[int, Any]]:
-        """The pieces in order, checked: arrays of these types and widths, and columns that exist.
-
-        Compiled code follows these numbers, so that a file that holds others is refused.
+        """The pieces in order. Types, widths and column numbers, which compiled code relies on,
+        are checked.
         """
         first = 0
-        while (arrays := self._checkpoint.beside(f"lists-{first}").read_arrays()) is not None:
+        while (arrays := self._checkpoint.sibling(f"lists-{first}").read_arrays()) is not None:
             count = len(arrays["stop"]) if "stop" in arrays else 0
             fits = 0 < count <= len(like["stop"]) - first and all(
                 name in arrays

@@ -1,25 +1,24 @@
-"""The folder of a run that goes on after a kill: whose it is, and what may be put into it."""
+"""The folder of a run that can be resumed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
-from uniproto.runs.atomic import require_writable, unwritable
+from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import refuse_inputs_inside, require_unused
 
 
 def require_run_folder(
     folder: Path, settings: str, names: Iterable[str], inputs: Iterable[str]
 ) -> None:
-    """Refuse a folder that holds an input, or somebody else's files, or cannot be written.
+    """Refuse a folder that holds an input or files of other programs, or cannot be written.
 
-    A folder with the file `settings` is that of a run of ours; in any other, the `names` that a
-    run writes must be unused.
+    A folder with the file `settings` is that of an earlier run; in any other, the `names` that a
+    run writes must not exist.
     """
     refuse_inputs_inside(folder, inputs)
     if not (folder / settings).is_file():
@@ -30,7 +29,7 @@ def require_run_folder(
 def require_same(
     there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path, what: str
 ) -> None:
-    """Refuse to go on with other settings, and show the difference. `what` the folder must hold.
+    """Refuse to resume with other settings, and show the difference. The folder must hold `what`.
 
     >>> require_same({"keep": 4, "seed": 0}, {"keep": 8, "seed": 0}, Path("run"), "the same run")
     Traceback (most recent call last):
@@ -45,7 +44,7 @@ def require_same(
 
 
 def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What is otherwise in a folder than it is wanted now, in words; empty where nothing is."""
+    """Settings that differ from those in the folder; an empty string if none do."""
     return "; ".join(
         f"{name} = {there.get(name, 'nothing')!r} in the folder, "
         f"{wanted.get(name, 'nothing')!r} now"
@@ -54,19 +53,8 @@ def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     )
 
 
-@contextmanager
-def writing(path: Path, what: str = "results") -> Iterator[None]:
-    """What the system refuses to write becomes one message; errors of ours stay what they are."""
-    try:
-        yield
-    except UniprotoError:
-        raise
-    except OSError as error:
-        raise unwritable(path, error, what) from error
-
-
 def read_record(path: Path) -> dict[str, Any]:
-    """What an earlier run has written about itself, as JSON."""
+    """The JSON record of an earlier run."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Journals: JSON lines that are only added to, by one run at a time, and that survive a kill."""
+"""Append-only files of JSON lines, with one writer at a time, that survive a kill."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.runs.atomic import open_own, sync, unwritable, write_text
+from uniproto.runs.atomic import open_own, sync, write_text, writing
 from uniproto.runs.lock import hold
 from uniproto.runs.records import without_infinity
 
 
 class Journal:
-    """The JSON values in a file, one per line, and a place for more.
+    """An append-only file of JSON values, one per line.
 
-    Nobody else can write to it until it is closed, by `with` or by being forgotten. A last line
-    that a kill left incomplete is ignored, and removed by the next `append`: opening alone never
-    changes a file, which may turn out to be somebody else's. `what` the file holds is for the
-    messages, e.g. "the answers".
+    The file is locked until it is closed, by `with` or by garbage collection. An incomplete last
+    line, left by a kill, is ignored, and removed by the next `append`; opening a file never
+    changes it, as it may belong to another program. `what` describes the content in messages,
+    e.g. "the answers".
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
@@ -35,7 +35,7 @@ class Journal:
     def __init__(self, path: Path, what: str, *, fresh: bool = False) -> None:
         self.path, self.what = path, what
         self._size = 0  # bytes of complete lines
-        self.incomplete = b""  # the last line, where a kill cut it short
+        self.incomplete = b""  # the last line, if it is incomplete
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open_own(path, "a+b")
@@ -59,12 +59,9 @@ class Journal:
         self.close()
 
     def append(self, *values: Any) -> None:
-        """Add values; when this returns, they are on the disk.
-
-        Where writing fails, nothing of them stays in the file.
-        """
+        """Append values and wait until they are on disk; if writing fails, none are added."""
         lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-        # Half of a surrogate pair, which a model may write, becomes JSON's own escape.
+        # Lone surrogates, which a model may write, become JSON escapes.
         content = lines.encode("utf-8", "backslashreplace")
         descriptor = self._file.fileno()
         try:
@@ -114,8 +111,7 @@ METRICS = "metrics.jsonl"
 class MetricsFile:
     """Appends rows to FOLDER/metrics.jsonl.
 
-    A run that goes on from a step makes the rows after it again, so `kept_to` drops them, and with
-    them a line that a kill cut short.
+    A resumed run repeats the steps after its checkpoint: rows after step `kept_to` are dropped.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -131,21 +127,19 @@ class MetricsFile:
         rows = [] if kept_to is None else read_metrics(folder)
         self.rows = [row for row in rows if row["step"] <= (kept_to or 0)]
         text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        try:
+        with writing(self.path, "metrics"):
             write_text(self.path, text)
-        except OSError as error:
-            raise unwritable(self.path, error, "metrics") from error
         self._journal = Journal(self.path, "the metrics")
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Write a row, and wait until it is on the disk."""
+        """Append a row, and wait until it is on disk."""
         plain = without_infinity(row)
         self._journal.append(plain)
         self.rows.append(plain)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run, by step; a line that a kill cut short is not one."""
+    """The rows of a run, by step; incomplete lines are skipped."""
     try:
         lines = (folder / METRICS).read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:

@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import IO
 
 from uniproto.errors import OutputError
-from uniproto.runs.atomic import open_own, unwritable
+from uniproto.runs.atomic import open_own, writing
 
 # Our hidden folder inside an output folder: locks, checkpoints, unfinished files.
 PRIVATE = ".uniproto"
-_TRIES = 20  # to make a folder that others, who are done, remove again and again
+_TRIES = 20  # to make a folder while other writers remove it
 _PAUSE = 0.05
 
 
 def hold(file: IO[bytes], path: Path, what: str, wait: float = 0.0) -> None:
-    """Lock an open file until it is closed, which even a kill does.
+    """Lock an open file until it is closed, at the latest when the process ends.
 
-    `what` the file holds, in words, for the message to the run that comes second and does not get
-    the lock within `wait` seconds.
+    Raises after `wait` seconds without the lock; `what` describes the content of the file.
     """
     try:
         import fcntl
-    except ImportError:  # not on this system; then nobody checks
+    except ImportError:  # no locks on this system
         return
     give_up = time.monotonic() + wait
     while True:
@@ -60,31 +59,27 @@ def private_folder(folder: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path, what: str = "a run", wait: float = 0.0) -> Iterator[None]:
-    """Make a folder and keep others out who would write the same: `what`, in words.
+    """Make a folder and lock it against other writers of `what`.
 
-    A run may publish results into its own folder: these are two locks. Folders that were made here
-    and stayed empty are removed.
+    A run and a result have separate locks, because a run publishes results into its own folder.
+    Folders that were made here and stayed empty are removed.
     """
     name = f"{what.split()[-1]}.lock"
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
+    with writing(folder, "output"):
         lock = _open_lock(folder, name, what, wait)
-    except OSError as error:
-        if isinstance(error, OutputError):
-            raise
-        raise unwritable(folder, error) from error
     with lock:
         try:
             yield
         finally:
-            with suppress(OSError):  # something of ours or of the user's is left in one of them
+            with suppress(OSError):  # not empty
                 (folder / PRIVATE / name).unlink()
                 for path in (folder / PRIVATE, *missing):
                     path.rmdir()
 
 
 def _open_lock(folder: Path, name: str, what: str, wait: float) -> IO[bytes]:
-    """Open and lock the lock file; one that its last holder has just removed is made again."""
+    """Open and lock the lock file, again if its last holder has just removed it."""
     while True:
         path = private_folder(folder) / name
         with suppress(FileNotFoundError):

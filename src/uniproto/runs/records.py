@@ -28,7 +28,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(stream: Any) -> str:
-    """The SHA-256 of what a stream still holds."""
+    """The SHA-256 of the rest of a stream."""
     digest = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
         digest.update(chunk)
@@ -43,7 +43,7 @@ def plain(value: Any) -> Any:
 
 
 def without_infinity(value: Any) -> Any:
-    """JSON knows neither infinity nor NaN: they become null. Keys become text."""
+    """Replace infinity and NaN, which JSON does not have, by None, and make keys strings."""
     if isinstance(value, Mapping):
         return {str(key): without_infinity(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -54,20 +54,20 @@ def without_infinity(value: Any) -> Any:
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Every key a column, in the order of their first appearance."""
+    """A table with a column for each key, in the order of their first appearance."""
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:
         values = pa.array([row.get(name) for row in rows])
-        # A column nobody has a value for is one of numbers: other tools know no type of nothing.
+        # A column without values gets a numeric type, as few tools know Arrow's null type.
         columns[name] = values.cast(pa.float64()) if pa.types.is_null(values.type) else values
     return pa.table(columns)
 
 
 def versions() -> dict[str, str]:
-    """What made the numbers; a library that is not installed is left out."""
+    """The versions of Python and the libraries in use."""
     found = {"uniproto": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:

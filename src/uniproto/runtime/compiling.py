@@ -1,4 +1,4 @@
-"""Compiled loops: where their machine code is cached, and a word to people who wait for it."""
+"""Compiled loops: where machine code is cached, and a message while it is compiled."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def njit(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Numba's `njit` with a cache that works wherever the package is installed.
 
-    What is never used is not compiled: functions that C calls, and for `inner` ones, which no
-    others than compiled functions call, those that Python calls. Dividing by 0 gives what NumPy
-    gives.
+    Wrappers that are never used are not compiled: the one for C, and of `inner` functions, which
+    only compiled functions call, the one for Python. Division by zero behaves as in NumPy.
 
-    Machine code is cached beside the sources, in the user's cache where those cannot be written,
-    or in a private temporary folder where there is no home either.
+    Machine code is cached next to the sources; if they are read-only, in the user's cache; if
+    there is no home directory, in a private temporary folder.
     """
 
     options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner, **options}
@@ -50,7 +49,7 @@ def njit(
 
 
 def _private_folder() -> Path | None:
-    """A folder for code that nobody else can write to: what is cached there is run."""
+    """A folder that only this user can write to, because the code cached there is run."""
     if not hasattr(os, "getuid"):
         return None
     folder = Path(tempfile.gettempdir(), f"uniproto-compiled-{os.getuid()}")
@@ -64,21 +63,18 @@ def _private_folder() -> Path | None:
 
 
 def _is_watched() -> bool:
-    """Whether a person waits: at a terminal or in a notebook, and not for a quiet command."""
+    """Whether to show messages: in a terminal or a notebook, unless --quiet was given."""
     at_terminal = sys.stderr is not None and sys.stderr.isatty()
     return (at_terminal or "ipykernel" in sys.modules) and not progress.silent
 
 
 def working_time() -> float:
-    """A clock in seconds that stands still while code is compiled: time limits are for work."""
+    """A clock in seconds that stops during compilation, which no time limit should include."""
     return time.perf_counter() - _compiler.seconds
 
 
 class _Compiler(event.Listener):
-    """Says once that code of ours is being compiled, and how long that took in all.
-
-    Cached code needs no word.
-    """
+    """Reports once that our code is being compiled, and measures the total time it takes."""
 
     def __init__(self) -> None:
         self.said = False
@@ -94,7 +90,7 @@ class _Compiler(event.Listener):
             print(_LINE, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
-        self._depth -= 1  # one function compiles those it calls
+        self._depth -= 1  # compiling a function compiles its callees
         if self._depth == 0:
             self.seconds += time.perf_counter() - self._begun
 

@@ -1,7 +1,6 @@
-"""Ctrl-C while the modules of a command are loaded: one line and 130, as at any other moment.
+"""Handle Ctrl-C while the command imports its modules: one line, and exit status 130.
 
-Imported before all others. Only the command is concerned: programs that import the package keep
-their own way with interrupts.
+Imported before all other modules. Programs that import the package keep their own handlers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def _one_line(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether a process was begun as the command.
+    """Whether this process runs the command line interface.
 
     >>> is_command(["python", "-m", "uniproto", "demo"]), is_command(["python", "train.py"])
     (True, False)

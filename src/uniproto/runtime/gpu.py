@@ -1,4 +1,4 @@
-"""Whether there is a GPU, without loading torch, and products on it that can be relied on."""
+"""GPU detection without loading torch, and matrix products in full precision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def driver_sees_gpu() -> bool:
-    """Ask the CUDA driver itself, which takes no time where there is none."""
+    """Ask the CUDA driver, which is fast even if there is none."""
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -22,10 +22,10 @@ def driver_sees_gpu() -> bool:
 
 
 def product(left: Any, right: Any) -> Any:
-    """`left @ right` in the precision of their numbers, whatever the process told torch to use.
+    """`left @ right` in the precision of their dtype, whatever torch is set to.
 
-    Training scripts ask for faster, coarser products (TF32, autocast); lists that are called
-    exact, and bounds that prove something, must not depend on it.
+    Training scripts may enable TF32 or autocast; exact neighbour lists and proven bounds must not
+    depend on that.
     """
     import torch
     from torch.backends.cuda import matmul

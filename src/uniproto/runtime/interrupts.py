@@ -1,4 +1,4 @@
-"""Treat SIGTERM, which batch systems send, like Ctrl-C."""
+"""Treat SIGTERM, which batch systems send, as Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NoReturn
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. Code that saves work on Ctrl-C saves it now, too."""
+    """SIGTERM was received; a KeyboardInterrupt, so that work is saved as after Ctrl-C."""
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
-    """The exit status of a process that this signal ended, by the convention of shells."""
+    """The exit status of a process ended by this signal, as shells define it."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
@@ -35,7 +35,7 @@ def sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of a block, which should take a moment."""
+    """Defer Ctrl-C and SIGTERM to the end of a short block."""
     waiting: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():

@@ -14,12 +14,12 @@ from typing import Any
 
 from uniproto.errors import InfeasibleError, invalid
 
-_SHARE = 4  # use at most a quarter of what is free
+_SHARE = 4  # by default, at most a quarter of the free memory is used
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def free_bytes() -> int:
-    """Memory a program can take now without swapping."""
+    """Memory that can be allocated without swapping."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
@@ -29,14 +29,15 @@ def free_bytes() -> int:
 
 
 def memory_budget(memory: int | float | str | None) -> int:
-    """Bytes of working memory allowed: a number, a text like "4GB", or a quarter of what is free.
+    """The allowed working memory in bytes: a number, a string such as "4GB", or None for a quarter
+    of the free memory.
 
     >>> memory_budget("1.5GB") == 1.5 * 2**30
     True
     """
     if memory is None:
         return free_bytes() // _SHARE
-    remedy = "Pass bytes, or a text such as '4GB'."
+    remedy = "Pass bytes, or a string such as '4GB'."
     text = str(memory).strip().upper()
     match = re.fullmatch(r"(\d+(?:\.\d*)?(?:E\+?\d+)?)\s*([KMGT]?)I?B?", text)
     if isinstance(memory, bool) or match is None:
@@ -48,7 +49,7 @@ def memory_budget(memory: int | float | str | None) -> int:
 
 
 def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None:
-    """Raise before work starts that would not fit into memory."""
+    """Raise before starting work that would not fit into memory."""
     if needed > allowed:
         raise InfeasibleError(
             f"Not enough memory: {purpose} and needs {readable(needed)}, more than the "
@@ -57,7 +58,7 @@ def require_memory(needed: int, allowed: int, purpose: str, remedy: str) -> None
 
 
 def readable(amount: int) -> str:
-    """Format bytes for people.
+    """Format a number of bytes.
 
     >>> readable(3 * 2**29)
     '1.5 GiB'
@@ -69,20 +70,19 @@ def readable(amount: int) -> str:
     return f"{amount:.4g} GiB"
 
 
-_EVERY = 0.005  # seconds between looks
+_EVERY = 0.005  # seconds between samples
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """Measures by how much the memory this process holds rises above where it stood.
+    """Measures the peak growth of this process's resident memory.
 
-    A thread looks at the resident set every few milliseconds. Where the work takes the process to
-    a new height, the operating system's own high-water mark is used as well, which misses
-    nothing. Memory that earlier work has freed is handed back to the system first, where the C
-    library can; what it still holds can be used again without a rise, so a figure of a few
-    megabytes may be low. Memory of a GPU is not counted.
-    `bytes` is None where the system tells neither.
+    A thread samples the resident set every few milliseconds; where the process reaches a new
+    maximum, the operating system's high-water mark, which misses no peak, is used as well. Freed
+    memory is returned to the system first, if the C library supports it; memory that it keeps can
+    be reused without growth, so the result may be a few megabytes too low. GPU memory is not
+    counted. `bytes` is None if the system reports neither figure.
 
     >>> with PeakMemory() as peak:
     ...     block = bytearray(50_000_000)
@@ -125,14 +125,14 @@ class PeakMemory:
 
 
 def _hand_back() -> None:
-    """Give memory that is free, but still held, back to the system."""
+    """Return freed memory to the system."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _resident() -> int | None:
-    """Bytes of memory this process holds now."""
+    """The current resident memory of this process in bytes."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
@@ -140,7 +140,7 @@ def _resident() -> int | None:
 
 
 def _high_water() -> int | None:
-    """The most bytes this process has held so far."""
+    """The peak resident memory of this process in bytes."""
     try:
         for line in _STATUS.read_text().splitlines() if _STATUS.exists() else ():
             if line.startswith("VmHWM:"):

@@ -1,7 +1,7 @@
-"""What long work says of itself: a bar on a terminal, elsewhere a plain line now and then.
+"""Progress of long computations: a bar in a terminal, an occasional line elsewhere.
 
-Both tell the share done and the time left. A thread draws them, so they come in time however long
-a single step takes.
+Both show the share done and the time left. A thread draws them, so that they are updated during
+long steps, too.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Protocol
 
 
 class Advance(Protocol):
-    """Says that a stage has moved on, and a word about where it stands."""
+    """Reports completed steps of a stage, with an optional note."""
 
     def __call__(self, steps: float, note: str = "") -> None: ...
 
 
-_FIRST_BAR, _NEXT_BAR = 1.0, 0.5  # seconds; work that ends sooner shows nothing
-_LINES_APART = 30.0  # seconds; in the file of a batch job lines stay for ever
+_FIRST_BAR, _NEXT_BAR = 1.0, 0.5  # seconds; shorter work shows nothing
+_LINES_APART = 30.0  # seconds between lines in a log file
 
-silent = False  # set by commands that are asked to say nothing
+silent = False  # set by --quiet
 
 
 class Progress:
     """Shows the stages of long work.
 
-    `shown` is True for bars, False for nothing; None for bars where a person is watching, and
-    plain lines where stderr is a file or a pipe.
+    `shown` is True for bars and False for nothing; None means bars in a terminal or a notebook, and
+    lines if stderr is a file or a pipe.
     """
 
     def __init__(self, shown: bool | None = None) -> None:
@@ -40,7 +40,7 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[Advance]:
-        """Yields `advance(steps, note)`, to be called as the stage moves on.
+        """Yields `advance(steps, note)`, to be called after each part of the work.
 
         >>> with Progress(shown=False).stage("lists", 3) as advance:
         ...     advance(3)
@@ -61,11 +61,11 @@ class Progress:
 
 
 def unseen(steps: float, note: str = "") -> None:
-    """The `advance` of work that nobody watches."""
+    """An `advance` that shows nothing."""
 
 
 class _Stage:
-    """How far a stage is, for the thread that shows it."""
+    """The state of a stage, for the thread that shows it."""
 
     def __init__(self, name: str, total: int) -> None:
         self.name, self.total, self.done, self.note = name, total, 0.0, ""
@@ -80,7 +80,7 @@ class _Stage:
             return
         from tqdm import tqdm
 
-        # Every update is drawn, so that the clock moves; the speed is that since the beginning.
+        # Draw every update, so that the clock advances; the speed is an average over the stage.
         drawn: dict[str, Any] = {"mininterval": 0, "miniters": 0, "smoothing": 0}
         with tqdm(total=self.total, desc=self.name, unit="", file=sys.stderr, **drawn) as bar:
             bar.start_t -= time.monotonic() - self.begin
@@ -95,7 +95,7 @@ class _Stage:
         while not self.over.wait(_LINES_APART):
             try:
                 print(self._line(), file=sys.stderr, flush=True)
-            except (OSError, ValueError):  # nobody reads any longer: the work goes on
+            except (OSError, ValueError):  # stderr was closed; the work continues
                 return
 
     def _line(self) -> str:
@@ -112,7 +112,7 @@ class _Stage:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> duration(42.4), duration(90), duration(7325), duration(200_000)
     ('42 s', '1 min 30 s', '2 h 2 min', '2 d 7 h')

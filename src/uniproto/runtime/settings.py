@@ -1,13 +1,14 @@
 """One declaration per setting: a dataclass field that carries its default and its help.
 
-The options of a command are made from the fields (`cli/parser.py`), and so is what a
-manifest records, so that a setting is written down in one place.
+Command line options (`cli/parser.py`) and the record in a manifest are made from the fields, so
+that each setting is declared in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from inspect import signature
 from typing import Any, TypeVar
 
 _Settings = TypeVar("_Settings")
@@ -22,7 +23,7 @@ def setting(
     choices: Sequence[str] | Callable[[], Sequence[str]] | None = None,
     metavar: str | tuple[str, ...] | None = None,
     flags: Sequence[str] = (),
-    off: tuple[str, str] | None = None,
+    off: tuple[str, str, Any] | None = None,
     parse: Callable[[str], Any] | None = None,
     bare: Any = None,
     repeated: bool = False,
@@ -30,17 +31,17 @@ def setting(
     """A field of a settings dataclass that also describes the option of the command.
 
     Args:
-        default: its value where it is not given; none for a setting that must be given.
-        help: one line for people; the command adds the default in brackets.
-        common: shown first; every other setting is listed under "more options".
-        group: a heading inside "more options".
-        choices: the values it may have, or a function that lists them (for a registry).
-        metavar: what the help calls its value; several names, where it takes several values.
+        default: the default value; a setting without one is required.
+        help: one line; the command appends the default in brackets.
+        common: whether it is listed first, rather than under "more options".
+        group: a heading under "more options".
+        choices: the allowed values, or a function that returns them (for a registry).
+        metavar: the name of its value in the help; several names for several values.
         flags: short forms, such as `-o`.
-        off: a flag that sets it to None, and its help: `("--no-source", "no sources")`.
-        parse: reads its value from the text of the command line. Default: its type.
-        bare: what it is where the option is given without a value.
-        repeated: whether the option may be given again, which makes it a list.
+        off: a flag that sets another value, with its help: `("--no-source", "no sources", None)`.
+        parse: converts the string of the command line. Default: the field's type.
+        bare: the value of the option if it is given without one.
+        repeated: whether the option may be given several times, for a list of values.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -64,10 +65,11 @@ def setting(
     return field(default=default, metadata=described)
 
 
-def setting_of(settings: type[Any], name: str, **changes: Any) -> Any:
-    """A setting of another dataclass, so that its default and help are written down once.
+def setting_of(declaration: Callable[..., Any], name: str, **changes: Any) -> Any:
+    """A field with the default of a dataclass's field or of a function's parameter.
 
-    `changes` replaces arguments of `setting`, for a field that differs.
+    Where that is a setting, it has its help, too; `changes` replaces arguments of `setting`. No
+    rows and no names are None.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -79,8 +81,14 @@ def setting_of(settings: type[Any], name: str, **changes: Any) -> Any:
     >>> Run().pool, described(Run)[0].metadata["help"]
     (128, 'examples per step')
     """
-    (original,) = (each for each in described(settings) if each.name == name)
-    return setting(**{"default": original.default, **original.metadata, **changes})
+    of_field: Mapping[str, Any] = {}
+    if is_dataclass(declaration):
+        (original,) = (each for each in fields(declaration) if each.name == name)
+        default, of_field = original.default, original.metadata
+    else:
+        default = signature(declaration).parameters[name].default
+    default = None if default in ((), MISSING) else default
+    return setting(**{"default": default, **of_field, **changes})
 
 
 def described(settings: type[Any]) -> list[Field[Any]]:
@@ -89,7 +97,7 @@ def described(settings: type[Any]) -> list[Field[Any]]:
 
 
 def made_of(settings: type[_Settings], given: Mapping[str, Any]) -> _Settings:
-    """Settings from what is given, as far as they are among it; the rest has its defaults.
+    """Settings from those of the `given` values that are fields; the others have their defaults.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Independent pieces of work on all cores.
 
-Each piece runs its matrix products on one core and the pieces run side by side. Letting the
-matrix library use all cores inside a piece instead would leave its idle threads spinning while
-our own loops want the cores.
+Pieces run in parallel, each with its matrix products on one core. If BLAS used all cores inside a
+piece, its idle threads would spin while our own loops need the cores.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ def parallel_map(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
         return
     with blas_on_one_core():
         workers = _workers(cores, os.getpid())
-        # Each in a copy of the caller's context, in which NumPy keeps what it warns of.
+        # Each runs in a copy of the caller's context, which holds NumPy's error state.
         futures = deque(workers.submit(copy_context().run, work, piece) for piece in pieces)
         try:
-            while futures:  # a result that has been handed on is not held any longer
+            while futures:  # a result is not kept once it has been yielded
                 yield futures.popleft().result()
-        finally:  # an error or Ctrl-C waits for pieces that have begun, and for no others
+        finally:  # after an error or Ctrl-C, wait only for pieces that have started
             for future in futures:
                 future.cancel()
             wait(futures)
 
 
 def parallel_for(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> None:
-    """Run `work` on each piece where only its effect matters."""
+    """Run `work` on each piece, for its side effects."""
     for _ in parallel_map(work, pieces):
         pass
 
 
 @contextmanager
 def blas_on_one_core() -> Iterator[None]:
-    """Matrix products too small to share: threads that wait for each other cost more than they do.
+    """Limit BLAS to one core, for products so small that synchronising threads costs more.
 
     >>> with blas_on_one_core():
     ...     pass
@@ -71,7 +70,7 @@ def blas_on_one_core() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run everything inside on one core: our own work, the matrix libraries' and Arrow's."""
+    """Run a block on one core: our own loops, BLAS and Arrow."""
     import pyarrow as pa
     from threadpoolctl import threadpool_limits
 
@@ -88,18 +87,18 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _workers(cores: int, process: int) -> ThreadPoolExecutor:
-    """Threads, reused from call to call; a forked process must start its own."""
+    """Threads that are reused between calls; a forked process starts its own."""
     return ThreadPoolExecutor(cores, "uniproto", initializer=_mark_worker)
 
 
 def _mark_worker() -> None:
-    """Keep nested parallel work on its thread: waiting for other threads might never end."""
+    """Run nested parallel work on its own thread, since waiting for others could deadlock."""
     _thread.is_worker = True
 
 
 @cache
 def _libraries() -> Any:
-    """The matrix libraries in use, looked up once because that takes milliseconds."""
+    """The BLAS libraries in use, looked up once, as that takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Selection beyond one machine, on Ray: shards stay where they are. See docs/scale.md.
+"""Selection on Ray, for data in shards. See docs/scale.md.
 
 >>> import uniproto.scale
 >>> selection = uniproto.scale.select("pool/*.parquet", 10_000, num_cpus=4)  # doctest: +SKIP

@@ -1,11 +1,10 @@
-"""The certificate of a merged result: bounds of every shard, computed in the cluster, combined.
+"""The certificate of a merged result, from bounds that are computed on each shard.
 
-The bound of `certificate/` sums, at any prices of the targets, the k smallest values over
-*all* source rows. So prices are raised here over the rows at hand (those the shards sent), and
-then every shard returns the k smallest values of its own rows at those prices, in double precision
-over whole rows. Their k smallest make a bound that is valid whatever the prices were raised over.
-Rows whose values were below those at hand are fetched, and the prices raised again, until no shard
-has any, or the bound no longer rises.
+At any target prices, the bound of `certificate/` sums the k smallest values over *all* source rows.
+Prices are optimised over the rows that the shards have sent. Every shard then returns the k
+smallest values of its own rows at those prices, in double precision; the k smallest of all make a
+bound that is valid for any prices. Rows with smaller values than those at hand are fetched and the
+prices optimised again, until no shard has any, or the bound stops rising.
 """
 
 from __future__ import annotations
@@ -29,21 +28,28 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_map, pieces_of
 from uniproto.scale.cluster import Cluster
-from uniproto.scale.parts import Request, Settings, Union, free_rows, groups_of_rows, problem_of
+from uniproto.scale.parts import (
+    GatheredRows,
+    Request,
+    Settings,
+    free_rows,
+    groups_of_rows,
+    problem_of,
+)
 from uniproto.scale.shards import Shard, read_features
 from uniproto.scale.target import PlacedTarget, Target
 from uniproto.selection.selection import Selection
 
 _MOST_PASSES = 8  # over all shards
-_LEAST_RISE = 1e-4  # of the bound, below which another pass is not worth it
-_MOST_EXACT_ENTRIES = 10**9  # of a shard, computed anew in double precision; else bounds must do
+_LEAST_RISE = 1e-4  # relative, for another pass
+_MOST_EXACT_ENTRIES = 10**9  # of a shard, recomputed in double precision; beyond, bounds are used
 _SPARE_ROWS = 64
 _FEWEST_ADDED = 2000  # rows that a pass may add, from all shards together
 
 
 @dataclass(frozen=True)
 class LowRows:
-    """Rows of the smallest values, their values, and the features of those the driver lacks."""
+    """Rows of the smallest values, and the features of those that the driver does not have."""
 
     rows: NDArray[np.int64]
     groups: NDArray[np.int64]  # the place of every row's group
@@ -57,10 +63,10 @@ def certify_shards(
     cluster: Cluster,
     placed: PlacedTarget,
     merged: Selection,
-    union: Union,
+    union: GatheredRows,
     bars: Progress,
 ) -> tuple[Certificate, list[dict[str, Any]]]:
-    """The best bound found, and what each pass over the shards did."""
+    """The best bound, and a record of each pass over the shards."""
     begin = time.perf_counter()
     deadline = math.inf if request.time_limit is None else begin + request.time_limit
     source, settings = request.source, request.settings
@@ -73,7 +79,7 @@ def certify_shards(
         active = union.problem(settings, target)
         left = None if math.isinf(deadline) else max(deadline - started, 1.0)
         found = (
-            merged.certify(time_limit=left, progress=bars.shown)
+            merged.certify(seconds=left, progress=bars.shown)
             if not passes
             else certify(active, merged.cost, prices, time_limit=left, progress=bars)
         )
@@ -120,7 +126,7 @@ def _lowest_of_shards(
     request: Request,
     cluster: Cluster,
     placed: PlacedTarget,
-    union: Union,
+    union: GatheredRows,
     prices: NDArray[np.float64],
     limits: list[float],
     bars: Progress,
@@ -144,7 +150,7 @@ def _lowest_of_shards(
 
 
 def _counts(settings: Settings) -> tuple[int, ...]:
-    """How many rows of each group are summed: of all rows, where there are no groups."""
+    """The number of rows to sum in each group; without groups, k."""
     return (settings.k,) if settings.groups is None else settings.groups.quotas
 
 
@@ -160,7 +166,7 @@ def _quotas(
 def _combined(
     problem: Problem, prices: NDArray[np.float64], low: list[LowRows], counts: tuple[int, ...]
 ) -> float:
-    """The bound that all shards' smallest values prove together, rounded down; at least 0."""
+    """The bound from the smallest values of all shards, rounded down; at least 0."""
     values = np.concatenate([part.values for part in low])
     groups = np.concatenate([part.groups for part in low])
     total = -math.fsum(problem.masses.offer / problem.masses.need * prices)
@@ -173,7 +179,7 @@ def _combined(
 def _worth_adding(
     shards: tuple[Shard, ...], low: list[LowRows], k: int
 ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
-    """Of the new rows, those of the smallest values, in the order of their numbers."""
+    """The new rows of smallest values, sorted by number."""
     numbers = np.concatenate(
         [part.rows[part.new] + shard.first for shard, part in zip(shards, low, strict=True)]
     )
@@ -199,9 +205,9 @@ def low_rows(
     known: NDArray[np.int64],
     excluded: NDArray[np.int64],
 ) -> LowRows:
-    """The smallest values of each group of a shard, at least as many as are summed of it.
+    """The smallest values of each group of a shard, at least as many as are summed.
 
-    With the features of new rows whose values are below the group's limit.
+    Includes the features of new rows whose values are below the group's limit.
     """
     free = free_rows(shard, excluded)
     nothing = np.empty(0, np.int64)
@@ -226,11 +232,11 @@ def low_rows(
 def lowest_values(
     problem: Problem, rows: NDArray[np.intp], prices: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The rows of the `count` smallest values at these prices, smallest first, none overstated.
+    """The rows of the `count` smallest values at these prices, in ascending order, rounded down.
 
-    Every row is valued in the costs' own precision; those that may be among the smallest again in
-    double precision, each cost the least that rounding leaves possible. Where these are too many,
-    the rest count as little as they may be worth.
+    Values are computed in the costs' own precision; those that may be among the smallest again in
+    double precision, with each cost rounded down. If these are too many, the rest are replaced by
+    their lower bounds.
     """
     count = min(count, len(rows))
     offer, need = problem.masses.offer, problem.masses.need

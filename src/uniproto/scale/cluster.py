@@ -1,4 +1,4 @@
-"""Ray: connecting to it, starting a local one, and running tasks that survive their workers."""
+"""Ray: connecting to a cluster, starting a local one, and running tasks with retries."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _SHARE_OF_STORE = 0.5  # of a node's object store that one object may take
 
 
 class ClusterError(UniprotoError, ConnectionError):
-    """Ray cannot be reached, or has lost a task."""
+    """Ray cannot be reached, or a task was lost."""
 
 
 class Cluster:
-    """A Ray to run tasks on; as a context manager it stops only a Ray that it started.
+    """A Ray cluster. As a context manager, it stops Ray only if it started it.
 
-    Without `address` and `num_cpus` it is the Ray this process is connected to already, the one
+    Without `address` and `num_cpus`: the cluster that this process is connected to, the one that
     RAY_ADDRESS names, or a local one with all cores.
     """
 
@@ -44,11 +44,13 @@ class Cluster:
         if num_cpus is not None:
             require_int("num_cpus", num_cpus)
             if address is not None:
-                raise InvalidInputError("'num_cpus' is for a local Ray, without an 'address'.")
+                raise InvalidInputError(
+                    "is for a local Ray, without an 'address'.", parameter="num_cpus"
+                )
         self.address, self.num_cpus = address, num_cpus
         self._ray: Any = None
         self._ours = False
-        self._tasks: dict[Any, Any] = {}  # each function is sent out once
+        self._tasks: dict[Any, Any] = {}  # remote functions
 
     def __enter__(self) -> Cluster:
         self._ray = _import_ray()
@@ -82,11 +84,11 @@ class Cluster:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run in parallel."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
     def require_room(self, size: int, what: str, remedy: str) -> None:
-        """Refuse an object that the nodes could not hold beside everything else."""
+        """Refuse an object that takes too much of a node's object store."""
         stores = [
             node["Resources"].get("object_store_memory", 0.0)
             for node in self._ray.nodes()
@@ -101,7 +103,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the nodes have together."""
+        """The number of GPUs in the cluster."""
         return int(self._ray.cluster_resources().get("GPU", 0))
 
     def submit(self, function: Callable[..., Any], *arguments: Any, on_gpus: bool = False) -> Any:
@@ -113,10 +115,10 @@ class Cluster:
         return self._tasks[function, taken].remote(*arguments)
 
     def start_workers(self, worker: type[Any], *arguments: Any) -> list[Any]:
-        """One worker on every GPU, or where there is none on every core; they survive a kill.
+        """One worker on every GPU, or on every core if there is none; Ray restarts killed ones.
 
-        The arguments must be small: Ray sends those along, while it may have forgotten what lies
-        in the object store when a worker that was killed is started again.
+        The arguments must be small: Ray passes those by value, while objects in the store may be
+        gone when a worker is restarted.
         """
         each = {"num_gpus": 1} if self.gpus else {"num_cpus": 1}
         remote = self._ray.remote(**each, max_restarts=-1, max_task_retries=_RETRIES)(worker)
@@ -143,8 +145,8 @@ class Cluster:
         except self._ray.exceptions.RayError as error:
             raise ClusterError(
                 f"A task was lost {_RETRIES + 1} times ({str(error).strip().splitlines()[0]}). "
-                "Give tasks more memory, or use smaller shards; the same command goes on with the "
-                "parts that are finished."
+                "Give tasks more memory, or use smaller shards; the same command continues with "
+                "the finished parts."
             ) from error
 
     def as_finished(
@@ -163,7 +165,7 @@ class Cluster:
             while waiting:
                 done, waiting = self._ray.wait(waiting, num_returns=1)
                 result = self.get(done[0])
-                place = places.pop(done[0])  # which lets the store forget the result
+                place = places.pop(done[0])  # releases the result
                 del done
                 yield place, result
         finally:
@@ -195,14 +197,15 @@ def _import_ray() -> Any:
 
 
 def _require_answer(address: str) -> None:
-    """Find out soon that nobody listens: Ray itself would try for minutes, then end the process."""
+    """Fail early if nothing answers: Ray would retry for minutes and then exit the process."""
     if address == "auto":
-        return  # Ray looks for a local cluster, and says at once that there is none
+        return  # Ray fails at once if there is no local cluster
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise InvalidInputError(
-            "'address' must be auto, HOST:PORT or ray://HOST:PORT, as 'ray start' prints it, not "
-            f"{address!r}."
+            "must be auto, HOST:PORT or ray://HOST:PORT, as 'ray start' prints it, not "
+            f"{address!r}.",
+            parameter="address",
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
@@ -219,19 +222,19 @@ def _no_answer(address: str, reason: str) -> ClusterError:
     )
 
 
-_BATCHES_PER_WORKER = 4  # sent at once, so that nobody waits for the slowest one often
+_BATCHES_PER_WORKER = 4  # sent at once, to keep workers busy
 
 
 def on_ray(cluster: Cluster) -> Callable[[Model], Model]:
-    """For the argument `spread` of `embed_text`, `embed_images`, `gradients`, `hidden_states`.
+    """The argument `spread` of `embed_text`, `embed_images`, `gradients` and `hidden_states`.
 
-    Every node must have the model where this machine has it: a folder they share, or the hub.
+    Every node must find the model under the same name: in a shared folder, or from the hub.
     """
     return lambda model: ModelOnRay(model, cluster)
 
 
 class ModelOnRay:
-    """A model whose batches are computed by workers all over the cluster."""
+    """A model whose batches are computed by workers in the cluster."""
 
     def __init__(self, model: Model, cluster: Cluster) -> None:
         self._model, self._cluster = model, cluster
@@ -253,7 +256,7 @@ class ModelOnRay:
 
 
 class _Worker:
-    """One copy of the model, which it loads when the first batch arrives."""
+    """One copy of the model, loaded on the first batch."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

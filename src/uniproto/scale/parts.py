@@ -1,7 +1,6 @@
-"""Round one: each shard's own selection against the whole target, as a task where the shard is.
+"""The first round: a selection from each shard against the whole target, as one task.
 
-Finished parts are saved (`FinishedParts`), so that a run whose driver is killed does not compute
-them again.
+Finished parts are saved (`FinishedParts`), so that a run whose driver was killed resumes from them.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.lists import make_builder
 from uniproto.methods import Method
 from uniproto.problem.problem import Problem
+from uniproto.runs.atomic import writing
 from uniproto.runs.checkpoint import Checkpoint
-from uniproto.runs.folder import writing
 from uniproto.runs.lock import PRIVATE, private_folder
 from uniproto.runtime.progress import Progress
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
 from uniproto.scale.target import Target, TargetOptions
 
-PARTS = "parts.npz"  # how the names of their files begin and end
+PARTS = "parts.npz"  # stem and suffix of the file names
 
 
 Budgets = str | Mapping[Hashable, int]
@@ -39,15 +38,15 @@ Budgets = str | Mapping[Hashable, int]
 
 @dataclass(frozen=True)
 class GroupQuotas:
-    """The groups of the target in order. Rows carry the place of theirs, or -1."""
+    """The groups of the target. Rows are labelled by index into them, or -1."""
 
     column: str
     labels: tuple[Any, ...]
     quotas: tuple[int, ...]
-    sent: tuple[int, ...]  # rows of each group that a shard sends at most
+    sent: tuple[int, ...]  # the most rows of each group that a shard sends
 
     def places(self, labels: NDArray[Any]) -> NDArray[np.int64]:
-        """Each row's group by its label.
+        """The group index of each row.
 
         >>> GroupQuotas("kind", ("a", "b"), (1, 1), (1, 1)).places(np.array(["b", "c", "a"]))
         array([ 1, -1,  0])
@@ -70,7 +69,7 @@ class Settings:
     method: Method
     seed: int
     memory: int
-    min_distance: float | None = None  # no two chosen rows as close as that
+    min_distance: float | None = None
     device: str = "cpu"
     groups: GroupQuotas | None = None  # known once the target has been read
 
@@ -90,11 +89,11 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardResult:
     """The result of one shard: its picks with their features, and the scale of its costs.
 
-    `reach` bounds the distances that its costs are made from, which `shift` is added to. `groups`
-    are the places of the rows' groups.
+    `reach` bounds the distances that its costs are made from, `shift` is added to them, and
+    `groups` are the group indices of the rows.
     """
 
     rows: NDArray[np.int64]
@@ -109,7 +108,7 @@ class Part:
 def problem_of(
     costs: Costs, k: int, candidates: NDArray[np.intp], settings: Settings, target: Target
 ) -> Problem:
-    """The question of one part, or of the union: k of these rows against the whole target."""
+    """The problem of choosing k of these rows for the whole target."""
     return Problem.from_costs(
         costs,
         k,
@@ -125,7 +124,7 @@ def problem_of(
 
 
 @dataclass(frozen=True)
-class Union:
+class GatheredRows:
     """Rows gathered from all shards, with their numbers in the whole source."""
 
     source: str
@@ -138,7 +137,7 @@ class Union:
         """k of these rows against the whole target."""
         costs = target.costs_of(self.features, self.source, self.scale)
         every = np.arange(len(self.numbers), dtype=np.intp)
-        if settings.device == "cuda":  # that is for the tasks: this machine may have no GPU
+        if settings.device == "cuda":  # applies to tasks; the driver may have no GPU
             settings = replace(settings, device="auto")
         problem = problem_of(costs, settings.k, every, settings, target)
         groups = settings.groups
@@ -151,7 +150,7 @@ class Union:
 
     def with_rows(
         self, numbers: NDArray[np.int64], features: NDArray[Any], groups: NDArray[np.int64]
-    ) -> Union:
+    ) -> GatheredRows:
         """A copy with more rows."""
         return replace(
             self,
@@ -176,14 +175,14 @@ def pick_part(
     settings: Settings,
     target: Target,
     excluded: NDArray[np.int64],
-) -> Part:
-    """Select from one shard, on one core. A shard with too few rows to choose from sends all."""
+) -> ShardResult:
+    """Select from one shard, on one core. A shard with too few rows sends all of them."""
     begin = time.perf_counter()
     digest = read_digest(shard)
     free = free_rows(shard, excluded)
     if len(free) == 0:
         none = np.empty(0, np.int64)
-        return Part(none, target.rows[:0], 0.0, 0.0, digest, 0.0, none)
+        return ShardResult(none, target.rows[:0], 0.0, 0.0, digest, 0.0, none)
     features = read_features(shard, content, settings.columns)
     costs = target.costs_of(features, shard.name)
     groups = groups_of_rows(shard, content, settings)
@@ -192,7 +191,7 @@ def pick_part(
         _picked(costs, free[groups[free] == place], settings, target, place) for place in places
     ]
     rows = np.sort(np.concatenate(picked))
-    return Part(
+    return ShardResult(
         rows.astype(np.int64),
         features[rows],
         costs.shift,
@@ -204,7 +203,7 @@ def pick_part(
 
 
 def groups_of_rows(shard: Shard, content: Any, settings: Settings) -> NDArray[np.int64]:
-    """The place of the group of every row of a shard; 0 where there are no groups."""
+    """The group index of every row of a shard; 0 without groups."""
     if settings.groups is None:
         return np.zeros(shard.rows, np.int64)
     return settings.groups.places(read_values(shard, content, settings.groups.column, "groups"))
@@ -213,7 +212,7 @@ def groups_of_rows(shard: Shard, content: Any, settings: Settings) -> NDArray[np
 def count_labels(
     shard: Shard, content: Any, column: str, excluded: NDArray[np.int64]
 ) -> dict[Any, int]:
-    """How many rows of a shard may be chosen of each group; 0 where all are excluded."""
+    """The number of rows of each group in a shard that may be chosen."""
     values = read_values(shard, content, column, "groups")
     free = values[free_rows(shard, excluded)]
     return {**dict.fromkeys(values.tolist(), 0), **Counter(free.tolist())}
@@ -226,11 +225,11 @@ def _picked(
     target: Target,
     place: int,
 ) -> NDArray[np.intp]:
-    """The rows of a group that a shard sends: all that may be chosen, where they are few enough."""
+    """The rows of a group that a shard sends; all that may be chosen, if they are few."""
     groups = settings.groups
     sent = settings.per_part if groups is None else groups.sent[place]
     if len(free) <= sent or (groups is not None and groups.quotas[place] == 0):
-        return free[:sent]  # of a group without a quota none is chosen: any row will do
+        return free[:sent]  # none of a group without a quota is chosen, so any rows will do
     if groups is None:
         problem = problem_of(costs, sent, free, settings, target)
     else:
@@ -244,12 +243,12 @@ def _picked(
     try:
         rows = settings.method.pick(problem, Progress(shown=False)).rows
     except TooFewApartError:
-        rows = _apart(problem)  # fewer rows than asked for are that far apart: all of those
+        rows = _apart(problem)  # fewer rows than requested are that far apart: send all of them
     return rows if groups is None else free[rows]
 
 
 def _apart(problem: Problem) -> NDArray[np.intp]:
-    """Rows of which no two are near-duplicates, as many as there are in their order."""
+    """Rows that are no near-duplicates of an earlier one."""
     free = np.ones(len(problem.candidates), bool)
     kept = []
     for place, row in enumerate(problem.candidates):
@@ -260,11 +259,10 @@ def _apart(problem: Problem) -> NDArray[np.intp]:
 
 
 class FinishedParts:
-    """The finished parts of one selection, saved as checkpoints in our hidden folder of the run's.
+    """The finished parts of a selection, saved as checkpoints in the hidden folder of the run.
 
-    A file is named by a digest of everything its picks follow from: the settings, the target, the
-    excluded rows and the shard itself. A part of another selection has another name and is never
-    read.
+    Files are named by a digest of everything that the picks depend on: the settings, the target,
+    the excluded rows and the shard. So parts of other selections are never read.
     """
 
     def __init__(self, out: Path, identity: Mapping[str, Any]) -> None:
@@ -272,15 +270,15 @@ class FinishedParts:
             self._all = Checkpoint(private_folder(out) / PARTS, {})
         self._identity = identity
 
-    def read(self, shard: Shard, excluded: NDArray[np.int64]) -> Part | None:
+    def read(self, shard: Shard, excluded: NDArray[np.int64]) -> ShardResult | None:
         """The part of a shard, if it was finished before."""
         arrays = self._file(shard, excluded).read_arrays()
         if arrays is None:
             return None
         values: Any = {n: one if one.ndim else one.item() for n, one in arrays.items()}
-        return Part(**values)
+        return ShardResult(**values)
 
-    def write(self, shard: Shard, excluded: NDArray[np.int64], part: Part) -> None:
+    def write(self, shard: Shard, excluded: NDArray[np.int64], part: ShardResult) -> None:
         """Save a finished part."""
         self._file(shard, excluded).write_arrays(vars(part))
 
@@ -290,6 +288,6 @@ class FinishedParts:
 
 
 def remove_finished_parts(out: Path) -> None:
-    """Remove the finished parts of a run whose result is saved; everything else in OUT stays."""
-    with suppress(OSError):  # the result is safe: what cannot be removed may stay
+    """Remove the finished parts of a run whose result is saved."""
+    with suppress(OSError):  # the result is saved, so leftovers do no harm
         Checkpoint(out / PRIVATE / PARTS, {}).remove()

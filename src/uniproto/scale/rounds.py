@@ -1,8 +1,8 @@
 """The two rounds: every shard's picks, then a selection from their union (GreeDi).
 
 Each task sees its own shard and the whole target. The driver receives the picks of each shard with
-their features, never a shard. The answer follows from the shards, the target and the seed alone:
-not from how many workers there are, which of them dies, or the order in which tasks end.
+their features, never a shard. The result depends on the shards, the target and the seed only, not
+on the number of workers, on failures or on the order in which tasks end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from uniproto.scale.bounds import certify_shards
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import (
     FinishedParts,
+    GatheredRows,
     GroupQuotas,
-    Part,
     Request,
-    Union,
+    ShardResult,
     count_labels,
     pick_part,
 )
@@ -43,12 +43,12 @@ from uniproto.selection.selection import Selection
 from uniproto.version import __version__
 
 _STAGES = ("target", "parts", "union")
-_COPIES_OF_UNION = 3  # as received, joined, and prepared for the metric
+_COPIES_OF_UNION = 3  # received, concatenated, and prepared for the metric
 
 
 @dataclass
 class RoundsResult:
-    """The selection, and the facts that its manifest records."""
+    """The selection, and facts for its manifest."""
 
     selection: Selection
     target: PlacedTarget
@@ -100,8 +100,8 @@ def run_rounds(
     union = _union(source, parts)
     problem = union.problem(settings, target)
     merged = run_method(problem, settings.method, progress=progress)
-    merged.details.notes.pop("proof", None)  # of what shards have sent, not of all
-    cost = merged.cost  # the exact plan, which takes its time now
+    merged.details.notes.pop("proof", None)  # it holds for the rows that shards sent, not for all
+    cost = merged.cost  # solves the exact plan
     seconds = time.perf_counter() - begin
     rows = len(union.numbers)
     rounds.append({"round": 2, "rows": rows, "seconds": seconds, "picks": settings.k, "cost": cost})
@@ -127,9 +127,9 @@ def run_rounds(
 
 
 def _with_bandwidth(cluster: Cluster, request: Request) -> TargetOptions:
-    """The options with a bandwidth in numbers, from the rows that one machine would look at.
+    """The options with a numeric bandwidth, from the same sample that one machine would use.
 
-    A share of the median costs one more reading of the shards.
+    A multiple of the median needs one more pass over the shards.
     """
     source, options = request.source, request.target_options
     target = request.target or source
@@ -159,7 +159,7 @@ def _rows_of(
 
 
 def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQuotas:
-    """Share k among the groups of the target, as one machine does that sees every row."""
+    """Divide k among the groups of the target, as on one machine."""
     column = request.target_options.groups
     assert column is not None
     assert target.groups is not None
@@ -179,9 +179,10 @@ def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQu
         free += np.array([counts.get(label, 0) for label in labels])
     if missing := [label for label in labels if label not in present]:
         raise InfeasibleError(
-            f"'groups' must have source rows for every group of the target, also for {missing}."
+            f"must have source rows for every group of the target, also for {missing}.",
+            parameter="groups",
         )
-    if isinstance(budgets, Mapping):  # on the command line labels are texts
+    if isinstance(budgets, Mapping):  # labels from the command line are strings
         known = {str(label): label for label in labels}
         budgets = {
             label if label in labels else known.get(str(label), label): count
@@ -196,7 +197,7 @@ def _group_quotas(cluster: Cluster, request: Request, target: Target) -> GroupQu
 
 
 def _require_room_for_union(request: Request, first_row: NDArray[Any]) -> None:
-    """Refuse, before the first round, a union that would not fit in memory here."""
+    """Refuse, before the first round, a union that would not fit in the driver's memory."""
     settings = request.settings
     sent = sum(min(settings.per_part, shard.rows) for shard in request.source.parts)
     require_memory(
@@ -214,7 +215,7 @@ def _identity(request: Request, placed: PlacedTarget) -> dict[str, Any]:
         "uniproto": __version__,
         "target": placed.shards.digest(placed.digests),
         "aim": repr(request.target_options),
-        "settings": repr(replace(settings, k=0)),  # a part knows only how many it picks
+        "settings": repr(replace(settings, k=0)),  # a part does not depend on k
     }
 
 
@@ -224,16 +225,16 @@ def _first_round(
     placed: PlacedTarget,
     finished: FinishedParts | None,
     bars: Progress,
-) -> tuple[list[Part], dict[str, Any]]:
-    """The picks of every shard; parts that were finished before are read, not computed."""
+) -> tuple[list[ShardResult], dict[str, Any]]:
+    """The picks of every shard; finished parts are read from disk."""
     begin = time.perf_counter()
     source = request.source
     excluded = source.split(request.excluded)
     settings = request.settings
     if isinstance(settings.method, UniProto):
-        # Looking for better rows is left to the union: a part's picks are only candidates.
+        # Parts are not searched for better rows: their picks are only candidates.
         settings = replace(settings, method=Greedy())
-    parts: dict[int, Part] = {}
+    parts: dict[int, ShardResult] = {}
     if finished is not None:
         for place, shard in enumerate(source.parts):
             if (part := finished.read(shard, excluded[place])) is not None:
@@ -264,10 +265,10 @@ def _first_round(
     return ordered, record
 
 
-def _union(source: Shards, parts: list[Part]) -> Union:
+def _union(source: Shards, parts: list[ShardResult]) -> GatheredRows:
     numbers = [part.rows + shard.first for shard, part in zip(source.parts, parts, strict=True)]
     shift = max(part.shift for part in parts)
-    return Union(
+    return GatheredRows(
         source.name,
         np.concatenate(numbers),
         np.concatenate([part.features for part in parts]),
@@ -277,16 +278,19 @@ def _union(source: Shards, parts: list[Part]) -> Union:
 
 
 def require_enough(k: int, per_part: int, source: Shards, excluded: NDArray[np.int64]) -> None:
-    """Refuse a k that the shards cannot give."""
+    """Refuse a k larger than the number of rows that the shards send."""
     free = [
         shard.rows - len(unusable)
         for shard, unusable in zip(source.parts, source.split(excluded), strict=True)
     ]
     if k > sum(free):
-        raise InvalidInputError(f"'k' must not exceed the {sum(free)} rows that may be chosen.")
+        raise InvalidInputError(
+            f"must not exceed the {sum(free)} rows that may be chosen.", parameter="k"
+        )
     sent = sum(min(per_part, count) for count in free)
     if sent < k:
         raise InvalidInputError(
-            f"'per_part' must let the {len(source.parts)} shards send at least k={k} rows; with "
-            f"{per_part} they send {sent}."
+            f"must let the {len(source.parts)} shards send at least k={k} rows; with "
+            f"{per_part} they send {sent}.",
+            parameter="per_part",
         )

@@ -1,9 +1,10 @@
-"""`uniproto.scale.select`: the front door to selection on Ray."""
+"""`uniproto.scale.select`: selection on Ray."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,9 @@ from uniproto.scale.parts import Request, Settings
 from uniproto.scale.rounds import require_enough, run_rounds
 from uniproto.scale.shards import Shards, shards_of
 from uniproto.scale.target import TargetOptions
-from uniproto.select import as_time_limit
-from uniproto.selection.selection import Selection
+from uniproto.selection.selection import Selection, as_time_limit
 
-MEMORY = 2**30  # of a task by default: fixed, so that no answer depends on what is free
+MEMORY = 2**30  # of a task by default; fixed, so that results do not depend on free memory
 
 
 @takes_problem_options
@@ -65,14 +65,14 @@ def select(
     progress: bool | None = None,
     **problem: Unpack[ProblemOptions],
 ) -> Selection:
-    """Choose k rows of a source that no machine holds, on Ray. Shards stay where they are.
+    """Choose k rows of a source in shards, on Ray.
 
-    Every shard selects from its own rows against the whole target; a second selection chooses k
-    from the union of their picks. The answer is the same however many workers there are. Nothing
-    is promised of its quality but what `certify` proves.
+    Rows are selected from each shard against the whole target; a second selection chooses k from
+    the union of their picks. The result does not depend on the number of workers. Its quality is
+    only guaranteed as far as `certify` proves.
 
     Of the options of a `Problem`, labels, weights and groups are names of columns here, rows are
-    compared as they are (`columns` says which columns are features), `min_distance` must be a
+    compared as they are (`features` says which columns are features), `min_distance` must be a
     number, and `include` and `limits` are not offered. `compute.memory` is that of each task beside
     its shard and the target (default: 1 GiB); `compute.device` gives each task of the first round
     a GPU where nodes have some (`auto`), none (`cpu`), or requires one (`cuda`).
@@ -88,9 +88,9 @@ def select(
             their picks; `"uniproto"` picks greedily from shards and searches their union.
         certify: also compute the certificate, with passes over all shards. A number is the seconds
             after which no further pass begins.
-        target_sample: select against so many rows of the target, drawn with the seed. The cost,
-            the plan and the certificate are then those of the sample.
-        per_part: how many rows each shard sends to the second round. Default: k.
+        target_sample: select against a random sample of this many target rows. The cost, the plan
+            and the certificate are then those of the sample.
+        per_part: the number of rows that each shard sends to the second round. Default: k.
         checkpoint: a folder in which finished parts are saved; the same call resumes from there.
         address: a running Ray: `"auto"`, `"HOST:PORT"` or `"ray://HOST:PORT"`.
         num_cpus: start a local Ray of this size, and stop it afterwards. Without both, the Ray in
@@ -100,8 +100,8 @@ def select(
         problem: as for `Problem`.
 
     Returns:
-        A `Selection` as `uniproto.select` makes it, with row numbers of the whole source;
-        `notes["rounds"]` says what each round took. To certify it, pass `certify=True`.
+        A `Selection`, with row numbers of the whole source; `details.notes["rounds"]` describes the
+        rounds. To certify it, pass `certify=True`.
 
     >>> import uniproto.scale
     >>> sel = uniproto.scale.select("pool/*.parquet", 10_000, num_cpus=4)  # doctest: +SKIP
@@ -123,7 +123,9 @@ def select(
         saved_in = None if checkpoint is None else Path(checkpoint)
         given = (request.source, request.target or request.source)
         if saved_in is not None and not all(shards.from_files for shards in given):
-            raise InvalidInputError("'checkpoint' needs files, not a Ray Dataset. Leave it out.")
+            raise InvalidInputError(
+                "needs files, not a Ray Dataset. Leave it out.", parameter="checkpoint"
+            )
         return run_rounds(request, cluster, saved_in=saved_in, progress=progress).selection
 
 
@@ -139,7 +141,7 @@ def make_request(
     per_part: Any = None,
     **problem: Unpack[ProblemOptions],
 ) -> Request:
-    """Check every argument of `select`, as far as the footers of the files allow."""
+    """Check every argument of `select`, reading only the footers of files."""
     _refuse(problem)
     count = require_int("k", k)
     sent = count if per_part is None else require_int("per_part", per_part)
@@ -160,7 +162,7 @@ def make_request(
         weighted = _column(labels, "target_weights", aim)
     require_name("device", compute.device, DEVICES)
     aside = [name for name in (grouped, weighted) if name is not None]
-    said, _ = as_columns(problem.get("columns"))
+    said, _ = as_columns(problem.get("features"))
     columns = _columns(pool, said, aside, None, aim)
     metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
@@ -175,7 +177,7 @@ def make_request(
             method=chosen,
             seed=require_int("seed", seed, least=0),
             memory=MEMORY if compute.memory is None else memory_budget(compute.memory),
-            min_distance=None if apart is None else require_distance(apart, "'min_distance'"),
+            min_distance=None if apart is None else require_distance(apart, "min_distance"),
             device=compute.device,
         ),
         target_options=TargetOptions(
@@ -196,23 +198,32 @@ def make_request(
 
 def _refuse(problem: ProblemOptions) -> None:
     """What the two rounds have no answer to yet: refused, never ignored."""
-    compute = problem.get("compute")
+    compute, groups = problem.get("compute"), problem.get("groups")
+    said, transformer = as_columns(problem.get("features"))
+    others = isinstance(groups, Groups) and groups.target not in (None, groups.labels)
     for name, given in (
         ("include", np.size(problem.get("include", ())) > 0),
         ("limits", problem.get("limits") is not None),
         ("neighbours", compute is not None and compute.neighbours != "exact"),
-        ("columns", as_columns(problem.get("columns"))[1] is not None),
+        ("features", transformer is not None),
+        ("groups.target", others),
+        *(
+            (f"features.{each.name}", getattr(said, each.name) != each.default)
+            for each in fields(said)
+            if each.name not in ("use", "ignore", "prepare")
+        ),
+        ("features.prepare", bool(said.prepare)),
     ):
         if given:
-            raise InvalidInputError(f"{name!r} is not offered on Ray. Select on one machine.")
+            raise InvalidInputError("is not offered on Ray. Select on one machine.", parameter=name)
 
 
 def _column(name: Any, parameter: str, *shards: Shards) -> str:
-    """The name of a column that all of these have."""
+    """Check that all of these have the column."""
     for each in shards:
         if not isinstance(name, str) or name not in each.schema.names:
             error = unknown_name(parameter, name, each.schema.names)
-            raise InputFileError(f"{each.name}: {error}")
+            raise InputFileError.of(each.name, error)
     return str(name)
 
 
@@ -225,7 +236,7 @@ def _columns(
 ) -> tuple[str, ...]:
     """The columns of features; those of a target in the order of its source's."""
     if said.use is not None and like is not None:
-        require_columns(like[0], shards.schema.names, "--features", shards.name)
+        require_columns(like[0], shards.schema.names, "features", shards.name)
         return like[0]
     if said.use is not None:
         return tuple(only_features(said.use, shards.schema.names, aside, shards.name))
@@ -242,7 +253,7 @@ def _checked_method(method: str | Method) -> Method:
     ):
         if isinstance(chosen, kind):
             raise InvalidInputError(
-                f"'method' cannot be {chosen.name} on Ray: it {reason}. {remedy}"
+                f"cannot be {chosen.name} on Ray: it {reason}. {remedy}", parameter="method"
             )
     return chosen
 
@@ -256,6 +267,7 @@ def _checked_metric(metric: str | RBF | Laplacian) -> tuple[str, float | MedianS
     name = metric_name(given)
     if name not in FEATURE_METRICS:
         raise InvalidInputError(
-            f"'metric' must be one of {', '.join(FEATURE_METRICS)} on Ray, not {metric!r}."
+            f"must be one of {', '.join(FEATURE_METRICS)} on Ray, not {metric!r}.",
+            parameter="metric",
         )
     return name, checked_bandwidth(name, bandwidth)

@@ -1,4 +1,4 @@
-"""A data set in shards: Parquet files, or blocks of a Ray Dataset; rows numbered across them.
+"""A data set in shards: Parquet files, or blocks of a Ray Dataset, with consecutive row numbers.
 
 Files are local, or in a store with an address such as s3://bucket/pool.
 """
@@ -41,12 +41,12 @@ _FOOTERS_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of a data set. `content` is a path, or Ray's reference of an Arrow table."""
+    """One part of a data set. `content` is a path, or a Ray reference to an Arrow table."""
 
     name: str
     content: Any
     rows: int = 0
-    first: int = 0  # the number its first row has in the whole data set
+    first: int = 0  # number of its first row in the data set
     size: int = 0  # bytes of the file
     stamp: str = ""  # changes when the file does
     inside: str = ""  # the file's name inside the data set
@@ -56,7 +56,7 @@ class Shard:
 class Shards:
     """All parts of a data set, in the order in which their rows are numbered."""
 
-    name: str  # what the user called it
+    name: str  # as the user passed it
     parts: tuple[Shard, ...]
     schema: pa.Schema
     is_single: bool = False  # one file, not a folder or a pattern
@@ -67,7 +67,7 @@ class Shards:
         return sum(shard.rows for shard in self.parts)
 
     def split(self, rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Rows of the whole data set as rows of each shard, in the order given.
+        """Row numbers of the data set as row numbers within each shard.
 
         >>> parts = (Shard("a", "", 3, 0), Shard("b", "", 2, 3))
         >>> Shards("ab", parts, pa.schema([])).split(np.array([4, 0, 2]))
@@ -79,7 +79,7 @@ class Shards:
         ]
 
     def digest(self, digests: Sequence[str]) -> str:
-        """What a manifest calls the digest of this data set, as one machine computes it."""
+        """The digest of the data set in a manifest, the same as on one machine."""
         if self.is_single:
             return digests[0]
         return joined_digest([shard.inside for shard in self.parts], digests)
@@ -101,7 +101,7 @@ def shards_of(values: Any, parameter: str, cluster: Cluster) -> Shards:
             shapes = list(readers.map(_footer, found))
     rows = [count for count, _ in shapes]
     if not sum(rows):
-        raise InvalidInputError(f"{parameter!r} must have rows, and {name} has none.")
+        raise InvalidInputError(f"must have rows, and {name} has none.", parameter=parameter)
     parts = tuple(
         replace(shard, rows=count, first=first)
         for shard, count, first in zip(found, rows, accumulate(rows, initial=0), strict=False)
@@ -113,8 +113,9 @@ def _paths(values: Any, parameter: str) -> list[str]:
     listed = values if isinstance(values, list | tuple) else [values]
     if not listed or not all(isinstance(value, str | os.PathLike) for value in listed):
         raise InvalidInputError(
-            f"{parameter!r} must be a path, a pattern such as 'pool/*.parquet', a list of paths, "
-            "or a Ray Dataset. For what is in memory, call uniproto.select."
+            "must be a path, a pattern such as 'pool/*.parquet', a list of paths, "
+            "or a Ray Dataset. For data in memory, call uniproto.select.",
+            parameter=parameter,
         )
     return [os.fspath(value) for value in listed]
 
@@ -128,7 +129,7 @@ def _is_single_file(paths: Sequence[str], found: Sequence[Shard]) -> bool:
 
 
 def _footer(shard: Shard) -> tuple[int, pa.Schema]:
-    """How many rows a Parquet file has, and which columns: all from its last few kilobytes."""
+    """The number of rows and the schema of a Parquet file, from its footer."""
     with _naming(shard.name):
         store, inside = file_system(shard.content)
         with pq.ParquetFile(inside, filesystem=store) as content:
@@ -143,7 +144,7 @@ def _block_shape(block: pa.Table) -> tuple[int, pa.Schema]:
 
 
 def is_address(path: str) -> bool:
-    """Whether a path is that of a store, not of this file system.
+    """Whether a path is the address of an object store.
 
     >>> is_address("s3://bucket/pool/*.parquet"), is_address("pool/*.parquet")
     (True, False)
@@ -181,14 +182,14 @@ def files_of(path: str) -> list[Shard]:
             )
         with _naming(str(file)):
             status = file.stat()
-        # Workers may have another current folder than the driver.
+        # Workers may have another working directory than the driver.
         full, stamp = str(file.resolve()), f"{status.st_size} {status.st_mtime_ns}"
         found.append(Shard(full, full, size=status.st_size, stamp=stamp, inside=name))
     return found
 
 
 def _files_at(path: str) -> list[Shard]:
-    """The same in a store: its listing, matched against the pattern."""
+    """The Parquet files in a store that match the pattern."""
     scheme, _, _ = path.partition("://")
     magic = re.search(r"[*?\[]", path)
     start = path if magic is None else path[: magic.start()].rpartition("/")[0]
@@ -198,7 +199,7 @@ def _files_at(path: str) -> list[Shard]:
         root = str(PurePosixPath(root).parent)
     else:
         infos = store.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-        # As on a file system, * stays inside a folder.
+        # As on a file system, * does not match a slash.
         pattern = str(PurePosixPath(root) / (path[len(start) + 1 :] or "**.parquet"))
         infos = [
             info
@@ -206,7 +207,7 @@ def _files_at(path: str) -> list[Shard]:
             if fnmatch.fnmatchcase(info.path, pattern)
             and ("**" in pattern or info.path.count("/") == pattern.count("/"))
         ]
-    # In the order of a file system's paths, which puts what is in a folder together.
+    # Sorted like paths of a file system, so that files of a folder are adjacent.
     found = (info for info in infos if info.is_file)
     files = sorted(found, key=lambda info: PurePosixPath(info.path))
     if not files:
@@ -232,7 +233,7 @@ def digest_of(path: str) -> str:
 
 
 def _naming(name: str) -> AbstractContextManager[None]:
-    """Whatever goes wrong while a shard is read becomes one message that names it."""
+    """Turn any error while reading a shard into one message that names it."""
     remedy = "Check that it is complete and that every node can reach it."
     return reading(name, "a shard in Parquet", remedy)
 
@@ -265,7 +266,7 @@ def read_columns(
 def read_features(
     shard: Shard, content: Any, columns: Sequence[str], rows: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
-    """The features of a shard or of some rows, checked; what is wrong is said with its name."""
+    """The checked features of a shard, or of some of its rows."""
     found = _features(shard, read_columns(shard, content, columns))
     return found if rows is None else found[rows]
 
@@ -283,7 +284,7 @@ def _features(shard: Shard, table: pa.Table) -> NDArray[Any]:
 def read_values(
     shard: Shard, content: Any, name: str, parameter: str, rows: NDArray[np.int64] | None = None
 ) -> NDArray[Any]:
-    """A column of a shard, or of some rows, without gaps."""
+    """A column of a shard, or of some of its rows, without missing values."""
     table = read_columns(shard, content, [name])
     values = InputData(Path(shard.name), "", None, table).column(name, parameter)
     return values if rows is None else values[rows]
@@ -303,7 +304,7 @@ def take_rows(shard: Shard, content: Any, rows: NDArray[np.int64]) -> pa.Table:
 
 
 def _columns_of(shard: Shard, names: list[str], columns: Sequence[str] | None) -> list[str]:
-    """Those to read of the columns there are."""
+    """The columns to read."""
     if missing := sorted(set(columns or ()) - set(names)):
         raise InputFileError(
             f"{shard.name} must have the columns of the first file, also {', '.join(missing)}."
@@ -312,10 +313,7 @@ def _columns_of(shard: Shard, names: list[str], columns: Sequence[str] | None) -
 
 
 def fetched(address: str, folder: Path) -> Path:
-    """Copy what an address names into an empty folder.
-
-    Returns the folder, or the file where it is a single one: what a local path would name.
-    """
+    """Copy the files at an address into an empty folder; returns the folder, or a single file."""
     files = files_of(address)
     size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
     if size > free:

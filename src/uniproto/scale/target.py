@@ -1,4 +1,4 @@
-"""The target: read in the cluster, prepared once, put into Ray's object store for every task."""
+"""The target, which is prepared once and put into Ray's object store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uniproto.data.arrays import sampled_rows
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.features import mean_row, prepare
+from uniproto.geometry.features import middle_row, prepare
 from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import RBF, Balanced, Compute, Laplacian
@@ -23,24 +23,24 @@ from uniproto.scale.shards import Shard, Shards, read_digest, read_features, rea
 
 @dataclass(frozen=True)
 class Target:
-    """What every part is selected against: rows ready for the metric, and their weights."""
+    """The target rows, prepared for the metric, and their weights."""
 
     rows: NDArray[Any]
-    given: NDArray[Any]  # as they were read: what exact costs are computed from
+    given: NDArray[Any]  # as read, for exact costs
     metric: str
     bandwidth: float | None
     centre: NDArray[np.float64] | None
     weights: NDArray[np.float64] | None
     weights_origin: str | None
     bandwidth_origin: str | None
-    groups: NDArray[Any] | None  # the label of every row, where there are groups
+    groups: NDArray[Any] | None  # the group label of every row
 
     def costs_of(
         self, source: NDArray[Any], name: str, scale: tuple[float, float] | None = None
     ) -> FeatureCosts:
-        """Costs of source rows against the target, the same as those of one machine.
+        """Costs of source rows against the target, the same as on one machine.
 
-        `scale` is the shift and the reach of all costs, where they are known.
+        `scale` is the shift and the reach of all costs, if known.
         """
         ready = prepare(
             source,
@@ -65,13 +65,13 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """How to read the target: its features, weights (a column, a word) and a sample of it."""
+    """How to read the target: features, weights and sample."""
 
     columns: tuple[str, ...]
-    metric: str  # or "auto", which the rows decide
+    metric: str  # or "auto", decided by the rows
     bandwidth: float | MedianShare | None = None
-    bandwidth_origin: str | None = None  # once it is a number
-    weights: str | Density | Balanced | None = None  # a column's name; labels are one, too
+    bandwidth_origin: str | None = None  # set once the bandwidth is a number
+    weights: str | Density | Balanced | None = None  # a string is a column's name
     groups: str | None = None
     sample: int | None = None
     seed: int = 0
@@ -86,7 +86,7 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class PlacedTarget:
-    """The target, its reference in the object store, and facts for the driver."""
+    """The target and its reference in the object store, with facts for the driver."""
 
     reference: Any
     target: Target
@@ -100,7 +100,7 @@ class PlacedTarget:
 
 
 def sampled_targets(shards: Shards, options: TargetOptions) -> NDArray[np.int64] | None:
-    """The rows of the sample of the target, if it is one."""
+    """The sampled rows of the target, or None without a sample."""
     if options.sample is None:
         return None
     return sampled_rows(shards.rows, options.sample, options.seed, "target_sample")
@@ -109,9 +109,9 @@ def sampled_targets(shards: Shards, options: TargetOptions) -> NDArray[np.int64]
 def place_target(
     cluster: Cluster, shards: Shards, options: TargetOptions, first_row: NDArray[Any]
 ) -> PlacedTarget:
-    """Read the target where its shards are, and put it into Ray's object store.
+    """Read the target in tasks, and put it into Ray's object store.
 
-    No shard comes to the driver: tasks read the pieces and another joins them.
+    Shards do not pass through the driver: tasks read them and another task concatenates them.
     """
     rows = sampled_targets(shards, options)
     count = shards.rows if rows is None else len(rows)
@@ -187,7 +187,7 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
         given=features,
         metric=problem.costs.metric,
         bandwidth=problem.costs.bandwidth,
-        centre=mean_row(features) if problem.costs.distance.centred else None,
+        centre=middle_row(features) if problem.costs.distance.centred else None,
         weights=problem.target_weights,
         weights_origin=problem.weights_origin,
         bandwidth_origin=options.bandwidth_origin,
@@ -200,7 +200,7 @@ def named_values(
 ) -> NDArray[Any]:
     """A column of all shards, or of some rows of each, as ids of rows."""
     tasks = [
-        (shard, shard.content, name, "--id", some)
+        (shard, shard.content, name, "id", some)
         for shard, some in zip(shards.parts, rows, strict=True)
         if shard.rows
     ]

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from uniproto.features.compared_rows import Given
+    from uniproto.selection.update import Change, Updated
+
 
 @dataclass(eq=False)
 class Details:
-    """How a selection came about.
+    """How a selection was made.
 
     `gains` is what each pick added to the method's own objective, `beta` (β) the ceiling of the
     costs, `shape` how many source and target rows there were, `options` those of the `method`,
     `notes` what it says about its work, `timings` the seconds of each stage, `proof` why no other
-    rows cost less (where that is known), and `preparation` what became of each column of a table
-    (None where rows are compared as they are).
+    rows cost less (where that is known), `given` the rows as they were passed (those of a loaded
+    result are not known) and `preparation` what became of each column of a table (None where rows
+    are compared as they are). `prototypes` are the chosen rows of a table, of a loaded result.
+    `updated` says how `Selection.update` came to it from an earlier one.
     """
 
     gains: NDArray[np.float64]
@@ -31,7 +39,18 @@ class Details:
     seed: int
     notes: dict[str, Any]
     timings: dict[str, float]
-    preparation: Any = None
+    given: Given
+    prototypes: pa.Table | None = None
+    updated: Updated | None = None
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What `Selection.update` has changed, of a selection that it made."""
+        return () if self.updated is None else self.updated.changes
+
+    @property
+    def preparation(self) -> Any:
+        return self.given.preparation
 
     @property
     def proof(self) -> str | None:
@@ -48,8 +67,8 @@ class Details:
 
         >>> import uniproto
         >>> found = uniproto.select([[0.0], [1.0], [5.0], [6.0]], k=2, metric="euclidean")
-        >>> found.details.note("search")
-        'thorough'
+        >>> found.details.note("metric_from") is None
+        True
         """
         found = self.notes.get(name)
         return found if isinstance(found, str) else None

@@ -17,6 +17,7 @@ from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.report.targets import owners_of
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -60,34 +61,35 @@ def prototype(selection: Selection, place: int) -> Prototype:
 def prototype_table(selection: Selection, rows: pa.Table | None = None) -> pa.Table:
     """A line per prototype: its row number, rank, how many targets it represents, its own values.
 
-    Where weights differ, its weight as well. `rows` are the values, if they are at hand.
+    A target counts with the prototype that takes most of it. Where weights differ, there is the
+    weight as well. `rows` are the values, if they are at hand; their columns keep their names.
     """
-    weights = selection.weights
-    columns: dict[str, Any] = {
+    weights, owners = selection.weights, owners_of(selection.plan)
+    ours: dict[str, Any] = {
         "row": selection.indices,
         "rank": np.arange(1, selection.k + 1),
-        "represents": np.diff(selection.plan.indptr),
+        "represents": np.bincount(owners[owners >= 0], minlength=selection.k),
         **({} if np.ptp(weights) == 0 else {"weight": weights}),
     }
     rows = chosen_rows(selection, np.arange(selection.k)) if rows is None else rows
-    if rows is not None:
-        for name in rows.column_names:
-            columns[f"{name}_" if name in columns else name] = rows.column(name)
-    return pa.table(columns)
+    values = {} if rows is None else dict(zip(rows.column_names, rows.columns, strict=True))
+    named = {f"prototype_{name}" if name in values else name: of for name, of in ours.items()}
+    return pa.table({**named, **values})
 
 
 def chosen_rows(selection: Selection, places: NDArray[np.intp]) -> pa.Table | None:
     """The prototypes' own values: columns of a table, or x0, x1, … of an array."""
-    if selection.prototypes is not None:
-        return selection.prototypes.take(places)
-    if selection.given.source is None:
+    if selection.details.prototypes is not None:
+        return selection.details.prototypes.take(places)
+    if selection.details.given.source is None:
         return None
-    rows = take_rows(selection.given.source, selection.indices[places])
+    rows = take_rows(selection.details.given.source, selection.indices[places])
     if is_table(rows):
         return arrow_table(rows, "source")
     if hasattr(rows, "detach"):
         rows = rows.detach().cpu().float()
     dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+    dense = dense.reshape(len(places), -1)  # of texts, there is one for each row
     return pa.table({f"x{place}": column for place, column in enumerate(dense.T)})
 
 
@@ -117,15 +119,10 @@ class Assignment(NamedTuple):
 def assigned_targets(selection: Selection, problem: Problem | None) -> Assignment:
     """The prototype that takes most of each target, by the plan.
 
-    A target without weight is nobody's: it has the position -1. A selection that was loaded has no
+    A target without weight has the position -1. A selection that was loaded has no
     problem any more, and then knows no distances: they are NaN.
     """
-    by_target = sp.csc_array(selection.plan)
-    owners = np.full(by_target.shape[1], -1, np.intp)
-    for target in range(len(owners)):
-        part = slice(by_target.indptr[target], by_target.indptr[target + 1])
-        if part.stop > part.start:
-            owners[target] = by_target.indices[part][by_target.data[part].argmax()]
+    owners = owners_of(selection.plan)
     distances = np.full(len(owners), np.nan)
     if problem is not None:
         for place in np.unique(owners[owners >= 0]):
@@ -136,15 +133,15 @@ def assigned_targets(selection: Selection, problem: Problem | None) -> Assignmen
 
 def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assignment:
     """The nearest prototype of each row."""
-    if selection.metric in MATRIX_METRICS:
+    if selection.details.metric in MATRIX_METRICS:
         raise InvalidInputError(
-            f"New rows have no cost under metric={selection.metric!r}. Call assign() for the "
-            "targets."
+            f"New rows have no cost under metric={selection.details.metric!r}. Call assign() for "
+            "the targets."
         )
-    given, chosen = selection.given, selection.prototypes
+    given, chosen = selection.details.given, selection.details.prototypes
     if given.source is not None:
         chosen = take_rows(given.source, selection.indices)
-    is_lost = problem is None and (not given.columns or selection.metric == "dot")
+    is_lost = problem is None and (not given.columns or selection.details.metric == "dot")
     if chosen is None or is_lost:
         raise InvalidInputError(
             "This selection was loaded without its prototypes' features. Select again; results of "
@@ -153,16 +150,17 @@ def nearest_of(selection: Selection, problem: Problem | None, rows: Any) -> Assi
     features, prototypes = given.features(rows, "rows"), given.features(chosen)
     if features.shape[1] != prototypes.shape[1]:
         raise InvalidInputError(
-            f"'rows' must have as many features as the prototypes, {prototypes.shape[1]} (got "
-            f"{features.shape[1]})."
+            f"must have as many features as the prototypes, {prototypes.shape[1]} (got "
+            f"{features.shape[1]}).",
+            parameter="rows",
         )
     shift = None if problem is None else problem.costs.shift  # type: ignore[attr-defined]
-    how = (selection.metric, shift or 0.0, selection.bandwidth)
+    how = (selection.details.metric, shift or 0.0, selection.details.bandwidth)
     nearest, distances = [], []
     for costs in _costs_of_blocks(features, prototypes, *how):
-        apart = _all_costs(costs.unsaturated())  # which tells all distances apart
+        apart = _all_costs(costs.unsaturated())  # which rises with every distance
         place = apart.argmin(axis=1)
-        own = apart if selection.bandwidth is None else _all_costs(costs)
+        own = apart if selection.details.bandwidth is None else _all_costs(costs)
         nearest.append(place)
         distances.append(np.take_along_axis(own, place[:, None], axis=1)[:, 0])
     return Assignment(np.concatenate(nearest), np.concatenate(distances))
@@ -179,7 +177,7 @@ def costs_by_block(
 ) -> Iterator[NDArray[np.float64]]:
     """Costs of all rows to all prototypes, some rows at a time; `shift` is that of `dot`.
 
-    Without `saturated`, costs that tell all distances apart, for finding the nearest.
+    Without `saturated`, costs that rise with every distance, for finding the nearest.
     """
     for costs in _costs_of_blocks(rows, prototypes, metric, shift, bandwidth):
         yield _all_costs(costs if saturated else costs.unsaturated())
@@ -191,7 +189,7 @@ def _costs_of_blocks(
     prototypes = prototypes.astype(np.float64)
     for part in row_blocks(rows.shape[0], prototypes.shape[0]):
         block = rows[part].astype(np.float64)  # single precision blurs distances near 0
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks refuses such costs
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses such costs
             costs = FeatureCosts(block, prototypes, metric, shift, 0.0, bandwidth=bandwidth)
         yield costs
 

@@ -16,43 +16,47 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import take_rows
+from uniproto.data.columns import as_frame
 from uniproto.errors import (
+    ChangedInputError,
     InvalidInputError,
     OutputError,
-    UniprotoError,
     as_index,
     require_seconds,
 )
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
-from uniproto.methods.uniproto import memory_of_search
-from uniproto.problem.problem import Problem
-from uniproto.problem.values import NamedColumns
+from uniproto.problem.problem import Problem, ProblemOptions, Unpack, as_problem
+from uniproto.problem.values import RBF, Laplacian, NamedColumns
 from uniproto.report import report_selection
+from uniproto.report.targets import arc_costs
 from uniproto.report.words import figure
 from uniproto.runs.atomic import atomic_write
-from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     from uniproto.certificate.certificate import Certificate
-    from uniproto.features.compared_rows import Given
     from uniproto.selection.details import Details
+    from uniproto.selection.drift import Drift
     from uniproto.selection.prototypes import Assignment, Prototype
 
+_SAME_COST = 1e-9  # how far rounding may put a cost off, as a share of it
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
 _RANDOM_CHOICES = 2
 
 
-_SHOWN = (
-    *("indices", "cost", "weights", "plan", "certificate", "details", "rows", "assign", "nearest"),
-    *("to_frame", "to_csv", "summary", "report", "save", "load", "certify", "improve"),
-)
-_IN_DETAILS = ("gains", "beta", "notes", "timings", "options", "seed", "proof", "preparation")
+def as_time_limit(certify: Any) -> tuple[bool, float | None]:
+    """Whether `certify` asks for a certificate, and for how many seconds at most.
+
+    >>> as_time_limit(False), as_time_limit(True), as_time_limit(30)
+    ((False, None), (True, None), (True, 30.0))
+    """
+    if isinstance(certify, bool | np.bool_):
+        return bool(certify), None
+    return True, require_seconds("certify", certify, "True, False or ")
 
 
 class Selection:
@@ -80,41 +84,19 @@ class Selection:
         certificate: Certificate | None = None,
         problem: Problem | None = None,
         picks: Picks | None = None,
-        given: Given | None = None,
-        prototypes: pa.Table | None = None,
         group_rows: Mapping[Hashable, NDArray[np.int64]] | None = None,
     ) -> None:
-        from uniproto.features.compared_rows import Given
-
         self.indices = indices
         self.weights = weights
         self.certificate = certificate  # None until certified
         self._problem = problem
         self._picks = picks
-        self.given = (given or Given()) if problem is None else problem.given
-        self.details = replace(details, preparation=self.given.preparation)
-        self.shape, self.method = details.shape, details.method
-        self.metric, self.bandwidth = details.metric, details.bandwidth
-        self.prototypes = prototypes  # the chosen rows of a table, where the result was loaded
+        self.details = details
         self._group_rows = dict(group_rows or {})
         if transport is not None:
             self.__dict__["_transport"] = transport
         if group_costs is not None:
             self.__dict__["group_costs"] = group_costs
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Say where names of earlier versions are now.
-
-            >>> import uniproto
-            >>> uniproto.select([[0.0], [1.0]], k=1).gains
-            Traceback (most recent call last):
-            AttributeError: selection.gains is now selection.details.gains.
-            """
-            unknown = f"'Selection' object has no attribute {name!r}"
-            moved = f"selection.{name} is now selection.details.{name}."
-            raise AttributeError(moved if name in _IN_DETAILS else unknown)
 
     @property
     def k(self) -> int:
@@ -148,7 +130,7 @@ class Selection:
 
     @cached_property
     def _transport(self) -> Transport:
-        assert self._problem is not None  # else the transport was given by `load`
+        assert self._problem is not None  # otherwise `load` has set the transport
         assert self._picks is not None
         if self._picks.transport is not None:
             return self._picks.transport
@@ -157,21 +139,19 @@ class Selection:
         self.details.timings["plan"] = time.perf_counter() - begin
         return solved
 
-    def certify(
-        self, *, time_limit: float | None = None, progress: bool | None = None
-    ) -> Certificate:
+    def certify(self, seconds: float | None = None, *, progress: bool | None = None) -> Certificate:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
-        Takes the constraints of the selection (`exclude`, `initial`, groups) into account. Stops
-        when the bound no longer rises, or after `time_limit` seconds; a look at every row, without
+        Takes the constraints of the selection (`exclude`, `include`, groups) into account. Stops
+        when the bound no longer rises, or after so many `seconds`; a look at every row, without
         which there is no bound, may take as long again.
         """
-        if time_limit is not None:
-            time_limit = require_seconds("time_limit", time_limit, "None or ")
+        if seconds is not None:
+            seconds = require_seconds("seconds", seconds, "None or ")
         if self._problem is None:
             raise InvalidInputError(
-                "A loaded selection no longer holds the data. Run: uniproto certify FOLDER; or "
-                "certify a result of Python before it is saved."
+                "A loaded selection no longer holds the data. Call Selection.load(folder, "
+                "source=…), or run: uniproto certify FOLDER."
             )
         from uniproto.certificate.ascent import certify
 
@@ -179,18 +159,18 @@ class Selection:
         self.certificate = certify(
             self._problem,
             self.cost,
-            np.zeros(self.shape[1]) if prices is None else prices,
+            np.zeros(self.details.shape[1]) if prices is None else prices,
             rows=self.indices,
             plan=self.plan,
             proven=self.details.proven,
-            time_limit=time_limit,
+            time_limit=seconds,
             progress=Progress(progress),
         )
         self.details.timings["certificate"] = self.certificate.seconds
         return self.certificate
 
     def improve(self, seconds: float, *, progress: bool | None = None) -> Selection:
-        """Swap rows for better ones for at most so many seconds; the cost never rises.
+        """Swap rows for better ones for at most `seconds`; the cost never rises.
 
         Works on the selection of any method, and returns a new one whose rows all count equally.
         Ends early where no single swap lowers the cost. With groups rows are swapped inside each.
@@ -204,20 +184,20 @@ class Selection:
         seconds = require_seconds("seconds", seconds)
         if self._problem is None:
             raise InvalidInputError(
-                "A loaded selection no longer holds the data. Select again, with seconds=…."
+                "A loaded selection no longer holds the data. Pass them: "
+                "Selection.load(folder, source=…)."
             )
-        from uniproto.methods.multilevel.search import go_on
+        from uniproto.methods.greedy import Greedy
+        from uniproto.methods.search.search import search
 
         problem, details, shown = self._problem, self.details, Progress(progress)
-        needed = memory_of_search(problem)
-        held = f"exchanges hold {self.k:,} × {problem.n:,} costs"
-        require_memory(needed, problem.memory, held, f"Allow at least memory={needed}.")
         begin = time.perf_counter()
         group_rows: Any = None
         if problem.groups:
             picks, group_rows = improve_in_groups(problem, self._group_rows, seconds, shown)
         else:
-            picks = go_on(problem, self.indices.astype(np.intp), seconds, shown)
+            rows = self.indices.astype(np.intp)
+            picks = search(problem, Greedy(), seconds, shown, rows)
         replaced = len(np.setdiff1d(picks.rows, self.indices))
         kept = {
             name: note for name, note in details.notes.items() if name != "proof" or not replaced
@@ -241,7 +221,8 @@ class Selection:
         """The chosen rows of the source, in the order picked, whatever index it has.
 
         Pass the table, array or list that was selected from (or one with the same rows and other
-        columns); the result is of the same kind. Without it: the rows as `select` was given them.
+        columns); the result is of the same kind. Without it: the rows as `select` was given them;
+        a data frame if they were read from a file, or the selection was loaded.
 
         >>> import uniproto
         >>> sel = uniproto.select([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0]], k=1)
@@ -249,15 +230,19 @@ class Selection:
         ['second']
         """
         if source is None:
-            source = self.given.source
-            if source is None and self.prototypes is not None:
-                return self.prototypes
+            given = self.details.given
+            if given.as_frame:
+                return as_frame(take_rows(given.source, self.indices), "rows(source)")
+            source = given.source
+            if source is None and self.details.prototypes is not None:
+                return as_frame(self.details.prototypes, "rows(source)")
         count = getattr(source, "shape", [None])[0] if source is not None else None
         count = len(source) if count is None and hasattr(source, "__len__") else count
-        if count != self.shape[0]:
+        if count != self.details.shape[0]:
             raise InvalidInputError(
-                f"'source' must have the {self.shape[0]:,} rows that were selected from. Pass the "
-                "table as it was, before or after other columns were added."
+                f"must have the {self.details.shape[0]:,} rows that were selected from. "
+                "Pass the table as it was, before or after other columns were added.",
+                parameter="source",
             )
         return take_rows(source, self.indices)
 
@@ -296,21 +281,16 @@ class Selection:
 
         return nearest_of(self, self._problem, rows)
 
-    def __dir__(self) -> list[str]:
-        """What people look for first; the rest is in `details`."""
-        return sorted(_SHOWN)
-
     def to_frame(self) -> pd.DataFrame:
-        """A pandas table: row number, rank, how many targets it represents, its own values."""
+        """A data frame: row number, rank, how many targets it represents, its own values.
+
+        Where the source is a data frame, the index is that of its rows.
+        """
         from uniproto.selection.prototypes import prototype_table
 
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise UniprotoError(
-                "to_frame() needs pandas: pip install pandas. Or call to_csv()."
-            ) from None
-        return prototype_table(self).to_pandas()
+        frame = as_frame(prototype_table(self), "to_csv()")
+        source = self.details.given.source
+        return frame.set_index(source.index[self.indices]) if hasattr(source, "iloc") else frame
 
     def to_csv(self, path: str | os.PathLike[str]) -> Path:
         """Write a CSV file with a line per prototype, like `to_frame`; returns its path."""
@@ -320,7 +300,7 @@ class Selection:
         try:
             with atomic_write(Path(path)) as file:
                 write_csv(table, file)
-        except OSError as error:  # which names a temporary file beside the one that was asked for
+        except OSError as error:  # which names a temporary file, not the requested one
             raise OutputError(
                 f"{path}: could not be written ({error.strerror or error}). Make the folder first."
             ) from error
@@ -336,8 +316,20 @@ class Selection:
         return save_selection(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Selection:
-        """Read what `save` or the command line wrote."""
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        source: Any = None,
+        target: Any = None,
+        **problem: Unpack[ProblemOptions],
+    ) -> Selection:
+        """Read what `save` or the command line wrote.
+
+        With the `source` it was made from, a path or rows (and the target, groups, weights and
+        limits, where there were any), the selection can do everything again: `improve`, `certify`,
+        `assign` with distances, `report` with a map. Metric and preparation are those that were
+        saved. The saved plan must cost on these data what it cost then, or they are refused.
+        """
         from uniproto.selection.storage import damaged, read_fields, require_sums
 
         selection = cls(**read_fields(Path(folder)))
@@ -345,7 +337,191 @@ class Selection:
             require_sums(selection)
         except (ValueError, TypeError) as error:
             raise damaged(Path(folder), error) from error
+        if source is None:
+            return selection
+        return selection._with_data(source, target, problem)
+
+    def _with_data(self, source: Any, target: Any, options: ProblemOptions) -> Selection:
+        """The same selection with the data it was made from, which must give the same cost."""
+        details, question = self.details, self._problem_for("load", source, target, options)
+        if question.costs.shape != details.shape:
+            raise ChangedInputError(
+                f"must be the data of this selection, {details.shape[0]:,} rows for "
+                f"{details.shape[1]:,} targets, not {question.m:,} for {question.n:,}.",
+                parameter="source",
+            )
+        question = question.with_k(self.k)
+        if details.updated is not None:
+            question = question.changed(keep=details.updated.rule(question))
+        found = float(self.plan.data @ arc_costs(question, self.indices, self.plan))
+        if not abs(found - self.cost) <= _SAME_COST * max(self.cost, details.beta * 1e-3):
+            raise ChangedInputError(
+                "must be the data of this selection, with the same target, groups and "
+                f"weights: its plan costs {found:.6g} here, and {self.cost:.6g} as it was saved.",
+                parameter="source",
+            )
+        rows = {
+            group.label: np.searchsorted(
+                group.source_rows, self.indices[np.isin(self.indices, group.source_rows)]
+            )
+            for group in question.groups
+        }
+        return Selection(
+            indices=self.indices,
+            weights=self.weights,
+            details=replace(details, given=question.given),
+            transport=self._transport,
+            group_costs=self.group_costs,
+            certificate=self.certificate,
+            problem=question,
+            group_rows=rows,
+        )
+
+    def _problem_for(
+        self, function: str, source: Any, target: Any, options: ProblemOptions
+    ) -> Problem:
+        """A problem of other rows, which are prepared and compared as those of this one."""
+        if isinstance(source, Problem):
+            return as_problem(function, source, target, options)
+        details, kernels = self.details, {"rbf": RBF, "laplacian": Laplacian}
+        metric: Any = details.metric
+        if metric in kernels and details.bandwidth is not None:
+            metric = kernels[metric](details.bandwidth)
+        known: Any = {"metric": metric, "seed": details.seed}
+        if details.preparation is not None:
+            known["features"] = details.preparation
+        return Problem(source, target, **{**known, **options})
+
+    def update(
+        self,
+        source: Any = None,
+        target: Any = None,
+        *,
+        changes: int | None = None,
+        k: int | None = None,
+        ids: Any = None,
+        seconds: float | None = None,
+        certify: bool | float = False,
+        progress: bool | None = None,
+        **problem: Unpack[ProblemOptions],
+    ) -> Selection:
+        """A selection for data that have changed, which keeps most of these prototypes.
+
+        The prototypes are found again among the new rows, which are prepared and compared as the
+        earlier ones were. `table()` prints what fewer and more changes would cost, and
+        `details.changes` says who left, who came and what that saves.
+
+        Args:
+            source: the new pool: rows of the same kind, the path of a file, or a `Problem`.
+                Default: the rows that this selection was made from.
+            target: what the prototypes must represent now. Default: the new source.
+            changes: how many of the prototypes may be others than before, at most; one that is not
+                among the new rows any more counts. Default: the fewest with which the cost is
+                within 1 % of that of a fresh selection.
+            k: how many prototypes there are to be. Default: as many as before. Those that are added
+                count as changes.
+            ids: what names a row for good: a column, or a pair of sequences for the rows selected
+                from and the new ones. Default: a prototype is the first row of its very values.
+            seconds: how long to look for better rows.
+            certify: also prove a lower bound on the cost of any rows with so few changes, as in
+                `select`.
+            progress: True or False to force or forbid progress bars.
+            problem: as for `Problem`. What concerns rows, such as `exclude`, is about the new ones.
+
+        >>> import uniproto
+        >>> march = [[0.0], [1.0], [5.0], [6.0]]
+        >>> sel = uniproto.select(march, k=2, metric="euclidean")
+        >>> april = sel.update([*march, [9.0], [10.0], [9.5]], changes=1)
+        >>> sel.indices, april.indices, april.details.changes[0].left
+        (array([0, 2]), array([0, 6]), 2)
+        """
+        from uniproto.selection.found_again import found_again
+        from uniproto.selection.update import updated
+
+        certified, limit = as_time_limit(certify)
+        same = source is None
+        if same and self._problem is None:
+            raise InvalidInputError(
+                "must be the new rows, as this selection was loaded.", parameter="source"
+            )
+        if same and target is None and not problem:
+            assert self._problem is not None
+            question = self._problem.changed(keep=None)
+        else:
+            source = self.details.given.source if same else source
+            if not isinstance(source, Problem):
+                problem = self._still_asked(target, problem)
+            question = self._problem_for("update", source, target, problem)
+        found = self.indices if same else found_again(self, question, ids)
+        fields = updated(
+            self,
+            question,
+            found.astype(np.intp),
+            changes=changes,
+            k=k,
+            seconds=None if seconds is None else require_seconds("seconds", seconds),
+            progress=progress,
+        )
+        selection = Selection(**fields)
+        if certified:
+            selection.certify(seconds=limit, progress=progress)
         return selection
+
+    def drift(self, source: Any, target: Any = None, *, seed: int = 0) -> Drift:
+        """Whether new rows are still like those that the prototypes represent.
+
+        Tested by permutations at a level of 5 % (`alarm`, `p_value`). What the prototypes cost the
+        new rows, how many of these are far from all of them, which prototypes gain or lose and
+        which columns make the difference: all beside what halves of the old rows differ by.
+
+        Args:
+            source: the new rows, or the path of a file.
+            target: what the prototypes must represent now. Default: the new rows.
+            seed: for drawing halves, permutations, and samples of many rows.
+
+        >>> import numpy as np
+        >>> import uniproto
+        >>> draw = np.random.default_rng(0)
+        >>> march, april = draw.normal(size=(200, 2)), draw.normal(size=(200, 2)) + [1, 0]
+        >>> uniproto.select(march, k=5, metric="euclidean").drift(april).alarm
+        True
+        """
+        from uniproto.selection.drift import drift
+
+        if self._problem is None:
+            raise InvalidInputError(
+                "A loaded selection no longer holds the data. Pass them: "
+                "Selection.load(folder, source=…)."
+            )
+        new = self._problem_for("drift", source, target, {})
+        return drift(self, self._problem, new, seed=seed)
+
+    def table(self) -> None:
+        """Print what fewer and more changes would cost, of a selection that `update` made."""
+        if self.details.updated is None:
+            raise InvalidInputError(
+                "table() is about the changes of an update. Call selection.update(rows).table(); "
+                "for the prototypes themselves, to_frame()."
+            )
+        print(self.details.updated.table(self.details.shape[1]))
+
+    def _still_asked(self, target: Any, options: ProblemOptions) -> ProblemOptions:
+        """What is asked of new rows: what was asked before must not be left out by mistake."""
+        before = self._problem
+        if before is None:
+            return options
+        asked = {
+            "target": target is None and not before.same_set,
+            "target_weights": before.target_weights is not None,
+            "limits": before.limits is not None,
+        }
+        for name in asked:
+            if asked[name] and name not in options:
+                raise InvalidInputError(
+                    "must be given for the new rows, too, as this selection had it.", parameter=name
+                )
+        apart: Any = {} if before.twin_distance is None else {"min_distance": before.twin_distance}
+        return {**apart, **options}
 
     def renumbered(
         self,
@@ -358,12 +534,13 @@ class Selection:
         A target that no number leads to has an empty column in the plan and the price 0; one whose
         number is -1 goes. The result no longer holds the data, like one that was loaded.
         """
+        from uniproto.features.compared_rows import Given
+
         other = copy(self)
-        other.indices, other.shape = rows[self.indices].astype(np.int64), shape
-        other.details = replace(self.details, shape=shape, preparation=None)
+        other.indices = rows[self.indices].astype(np.int64)
+        other.details = replace(self.details, shape=shape, given=Given(), prototypes=None)
         other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
-        other._problem = other._picks = other.prototypes = None
-        other.given = replace(self.given, source=None, target=None, columns=(), preparation=None)
+        other._problem = other._picks = None
         if targets is not None:
             kept = np.flatnonzero(targets >= 0)
             places = (np.ones(len(kept)), (kept, targets[kept]))
@@ -390,7 +567,7 @@ class Selection:
     ) -> Path:
         """Write one self-contained HTML page about this selection; returns its path.
 
-        What is said about rows is one value per source row, or a pair of such: of the source's rows
+        Labels and the like are one value per source row, or a pair of such: of the source's rows
         and of the target's, where the target is another set. Of a table, labels, text, ids and
         groups may be the name of a column.
 
@@ -407,7 +584,7 @@ class Selection:
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
-        named = NamedColumns(self.given.source, self.given.target)
+        named = NamedColumns(self.details.given.source, self.details.given.target)
         said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
         pairs = {name: named.both(values, name) for name, values in said.items()}
         for name, values in (("images", images), ("positions", positions)):
@@ -422,7 +599,7 @@ class Selection:
         return summary(self, self._problem)
 
     def in_words(self) -> str:
-        """What the cost means, beside that of random rows where finding it takes a moment.
+        """What the cost means, compared with random rows where that takes a moment.
 
         >>> import uniproto
         >>> points = [[0.0], [1.0], [5.0], [6.0]]
@@ -433,7 +610,7 @@ class Selection:
         from uniproto.selection.words import distance_in_words
 
         words = distance_in_words(self, self._problem)
-        if self.method != "random" and self._random_cost is not None:
+        if self.details.method != "random" and self._random_cost is not None:
             words += f"; with random ones {figure(self._random_cost, 3)}"
         if self.details.proof is not None:
             words += "; none are closer (proven)"
@@ -444,7 +621,7 @@ class Selection:
         """The mean cost of a few random choices, unless there are too many costs to look at."""
         from uniproto.report.verdict import random_costs
 
-        if self.k * self.shape[1] > _FEW_COSTS:
+        if self.k * self.details.shape[1] > _FEW_COSTS:
             return None
         costs, _ = random_costs(self, self._problem, _RANDOM_CHOICES, None)
         return float(np.mean(costs)) if costs else None
@@ -464,7 +641,7 @@ class Selection:
             return [self[number] for number in range(self.k)[place]]
         number = as_index(place)
         if not -self.k <= number < self.k:
-            raise IndexError(f"{number} is no place of {self.k} prototypes")
+            raise IndexError(f"index {number} is out of range for {self.k} prototypes")
         from uniproto.selection.prototypes import prototype
 
         return prototype(self, number % self.k)
@@ -482,7 +659,8 @@ class Selection:
     def __repr__(self) -> str:
         known = "_transport" in self.__dict__  # what is printed computes nothing
         cost = f", cost={self.cost:.6g}" if known else ""
-        m, n = self.shape
+        m, n = self.details.shape
         first = ", ".join(map(str, self.indices[:6].tolist()))
         more = ", …" if self.k > 6 else ""
-        return f"Selection(k={self.k} of {m} for {n} targets, {self.method}{cost}, [{first}{more}])"
+        found = f"{self.details.method}{cost}, [{first}{more}]"
+        return f"Selection(k={self.k} of {m} for {n} targets, {found})"

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.certificate.certificate import Certificate
-from uniproto.data.arrays import is_table
+from uniproto.data.arrays import finite_number, is_table
 from uniproto.data.files import require_regular_file
 from uniproto.errors import InputFileError, UniprotoError
 from uniproto.features.compared_rows import Given
@@ -33,6 +33,7 @@ from uniproto.runs.publish import (
 from uniproto.runs.records import plain
 from uniproto.selection.details import Details
 from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
+from uniproto.selection.update import Updated, from_record, record_of
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ CERTIFICATE = "certificate.npz"
 _FORMAT = 1
 _MOST_READINGS = 50
 _OF_CERTIFICATE = ("lower_bound", "absolute_gap", "relative", "converged", "steps", "seconds")
+_UNPROVEN = ("why", "least")  # notes that nothing in a folder can be compared with
 _DETAILS = ("method", "options", "metric", "bandwidth", "seed", "beta", "notes", "timings")
 
 
@@ -74,12 +76,14 @@ def save_selection(
     manifest = {
         "format": _FORMAT,
         **{name: getattr(selection.details, name) for name in _DETAILS},
+        "notes": _recorded_notes(selection.details.notes),
         "k": selection.k,
-        "shape": list(selection.shape),
+        "shape": list(selection.details.shape),
         "cost": selection.cost,
         "cost_is_exact": selection.cost_is_exact,
         "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
-        **compared(selection.given),
+        **compared(selection.details.given),
+        **_of_update(selection.details.updated),
         **(record or {}),
         **named,
     }
@@ -98,6 +102,14 @@ def save_selection(
             manifest = _certified(manifest, selection.certificate, stage)
         write_record(stage, MANIFEST, manifest)
     return folder
+
+
+def _of_update(made: Updated | None) -> dict[str, Any]:
+    return {} if made is None else {"update": record_of(made)}
+
+
+def _recorded_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: note for name, note in notes.items() if name not in _UNPROVEN}
 
 
 def named_rows(
@@ -143,7 +155,7 @@ def compared(given: Given) -> dict[str, Any]:
 
 def _rows_of_table(selection: Selection) -> pa.Table | None:
     """The chosen rows, where they are those of a table."""
-    if selection.prototypes is None and not is_table(selection.given.source):
+    if selection.details.prototypes is None and not is_table(selection.details.given.source):
         return None
     return chosen_rows(selection, np.arange(selection.k))
 
@@ -164,7 +176,7 @@ def save_certificate(folder: Path, certificate: Certificate) -> None:
 
 
 def _certified(manifest: dict[str, Any], certificate: Certificate, stage: Path) -> dict[str, Any]:
-    """The manifest with a certificate, whose prices are written beside it."""
+    """The manifest with a certificate, whose prices are written to a file of their own."""
     np.savez_compressed(stage / CERTIFICATE, prices=certificate.prices)
     record = {name: getattr(certificate, name) for name in _OF_CERTIFICATE}
     record["gap"] = certificate.gap if np.isfinite(certificate.gap) else None
@@ -210,16 +222,23 @@ def _fields_of(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     if plan.shape != (k, shape[1]) or not len(table) == rows == k or k == 0:
         raise ValueError("its files are of different selections")
     details = {name: manifest[name] for name in _DETAILS}
-    details["timings"] = {name: float(spent) for name, spent in details["timings"].items()}
+    details["notes"] = _recorded_notes(manifest["notes"])
+    indices = table.column("index").to_numpy().astype(np.int64)
+    if "update" in manifest:
+        details["updated"] = from_record(manifest["update"], indices, plan)
     return {
-        "indices": table.column("index").to_numpy().astype(np.int64),
+        "indices": indices,
         "weights": table.column("mass").to_numpy(),
-        "details": Details(gains=table.column("gain").to_numpy(), shape=shape, **details),
+        "details": Details(
+            gains=table.column("gain").to_numpy(),
+            shape=shape,
+            given=_given(manifest),
+            prototypes=prototypes,
+            **details,
+        ),
         "transport": Transport(manifest["cost"], plan, manifest["cost_is_exact"]),
         "group_costs": dict(manifest["group_costs"]),
         "certificate": certificate,
-        "prototypes": prototypes,
-        "given": _given(manifest),
     }
 
 
@@ -236,7 +255,7 @@ def _certificate_of(manifest: dict[str, Any], prices: NDArray[np.float64]) -> Ce
     record = manifest["certificate"]
     if prices.shape != (manifest["shape"][1],) or prices.dtype != np.float64:
         raise ValueError("its certificate is of another selection")
-    if not (np.isfinite(prices).all() and np.isfinite(record["lower_bound"])):
+    if not np.isfinite(prices).all():
         raise ValueError("its certificate is not of finite numbers")
     fields = {name: record[name] for name in _OF_CERTIFICATE if name != "absolute_gap"}
     fields |= {name: record.get(name) for name in ("limit_needed", "proof")}
@@ -260,7 +279,6 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(folder, ValueError("its manifest has another format"))
     if not isinstance(manifest.get("arguments", {}), dict):
         raise damaged(folder, ValueError("its manifest does not say what was asked"))
-    manifest.setdefault("bandwidth", None)  # which earlier versions did not write
     return manifest
 
 
@@ -298,11 +316,34 @@ _FIELDS: dict[str, Any] = {
 }
 
 
+_OF_RECORD: dict[str, Any] = {
+    **dict.fromkeys(("lower_bound", "absolute_gap", "seconds"), _NUMBER),
+    **dict.fromkeys(("gap", "limit_needed"), (*_NUMBER, type(None))),
+    **dict.fromkeys(("relative", "converged"), bool),
+    "steps": int,
+    "proof": (str, type(None)),
+}
+
+
 def require_fields(manifest: Mapping[str, Any]) -> None:
-    """Refuse a manifest whose entries are not of the types that `save` writes."""
-    for name, kind in _FIELDS.items():
-        if not isinstance(manifest.get(name), kind):
-            raise ValueError(f"its record says {name!r} is {str(manifest.get(name))[:100]!r}")
+    """Refuse a manifest whose entries are not of the types that `save` writes, nor finite."""
+    _require_types(manifest, _FIELDS)
+    _require_types(manifest["timings"], dict.fromkeys(manifest["timings"], _NUMBER))
+    _require_types(dict(enumerate(manifest["shape"])), dict.fromkeys((0, 1), int))
+    costs = {
+        f"cost of group {place}": cost for place, (_, cost) in enumerate(manifest["group_costs"])
+    }
+    _require_types(costs, dict.fromkeys(costs, _NUMBER))
+    if "certificate" in manifest:
+        _require_types(dict(manifest["certificate"]), _OF_RECORD)
+
+
+def _require_types(record: Mapping[Any, Any], kinds: Mapping[Any, Any]) -> None:
+    for name, kind in kinds.items():
+        value = record.get(name)
+        fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if not fits or (isinstance(value, _NUMBER) and not math.isfinite(finite_number(value))):
+            raise ValueError(f"its record says {name!r} is {str(value)[:100]!r}")
 
 
 def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
@@ -320,7 +361,11 @@ def plan_from(arrays: Mapping[str, Any]) -> sp.csr_array:
 def require_sums(selection: Selection) -> None:
     """Refuse rows that are not different ones of the source, and shares that do not add up."""
     rows, plan = selection.indices, selection.plan
-    if rows.min() < 0 or rows.max() >= selection.shape[0] or len(np.unique(rows)) < len(rows):
+    if (
+        rows.min() < 0
+        or rows.max() >= selection.details.shape[0]
+        or len(np.unique(rows)) < len(rows)
+    ):
         raise ValueError("its rows are not different rows of the source")
     with np.errstate(all="ignore"):
         gains = np.array([*selection.details.gains, selection.details.beta])
@@ -328,7 +373,7 @@ def require_sums(selection: Selection) -> None:
             raise ValueError("its gains are not finite, nor would their sum be")
         if not (_are_shares(selection.weights) and math.isclose(selection.weights.sum(), 1)):
             raise ValueError("its prototype weights do not sum to 1")
-        if selection.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
+        if selection.details.method in _OURS and np.ptp(selection.weights) > _SHARES / selection.k:
             raise ValueError("its prototypes do not all have the same weight")
         off = np.abs(plan.sum(axis=1) * selection.k - 1)
         if not (_are_shares(plan.data) and (off <= _SHARES).all()):

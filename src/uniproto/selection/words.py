@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import printable
-from uniproto.features.preparation import Preparation
-from uniproto.geometry.distances import L1_DISTANCE, SQUARES
-from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.features import is_sparse
 from uniproto.geometry.metrics import metric_label
+from uniproto.report.columns import absence, absent_levels, column_shares
 from uniproto.report.targets import arc_costs, costs_of_targets, typical_cost
 from uniproto.report.words import counted, figure
 
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
-_MOST_COLUMNS = 15  # shown in a summary
-_FEW = 20  # at most one in so many rows are few
-_ARCS_AT_ONCE = 65_536
+_MOST_COLUMNS = 25  # shown in a summary
+_FEW = 20  # a share of one row in this number, or less, is small
 
 
 def summary(selection: Selection, problem: Problem | None) -> str:
@@ -36,18 +33,20 @@ def summary(selection: Selection, problem: Problem | None) -> str:
         f"{selection.cost:.6g}",
         f"  in words                {selection.in_words()}",
     ]
+    if details.updated is not None:
+        lines.append(f"  since the last one      {details.updated.in_words(k)}")
     if details.proof is not None:
         lines.append(f"  the least possible      {details.proof}")
     if certificate is not None:
-        lines.append(f"  certificate             {certificate}")
+        rule = "" if details.updated is None else details.updated.condition(k)
+        words = str(certificate).replace("no choice can", f"no choice{rule} can")
+        lines.append(f"  certificate             {words}")
     lines.append(
-        f"  each represents         {_share(n / k)} targets' worth of mass, on average "
+        f"  each represents         {_share(n / k)} targets by weight, on average parts of "
         f"{_share(selection.plan.nnz / k)} different ones"
     )
     if (why := details.note("metric_from")) is not None:
         lines.append(f"  metric                  {details.metric}, as {why}")
-    if (search := details.note("search")) is not None:
-        lines.append(f"  search                  {search}: {details.note('why')}")
     if details.note("interrupted") is not None:
         lines.append("  stopped early           the best rows at that moment were kept")
     if selection.group_costs:
@@ -57,7 +56,14 @@ def summary(selection: Selection, problem: Problem | None) -> str:
         if groups and (others := n - sum(len(group.target_rows) for group in groups)):
             lines.append(f"  without a prototype     {counted(others, 'target')} of other groups")
     if details.preparation is not None:
-        columns = details.preparation.table().split("\n")
+        shares: dict[str, float] = {}
+        if problem is not None:
+            arcs = arc_costs(problem, selection.indices, selection.plan)
+            shares = column_shares(problem, selection.indices, selection.plan, arcs)
+            missed = absent_levels(problem, selection.indices)
+            if missed:
+                lines.append(f"  without a prototype     {absence(missed)}")
+        columns = details.preparation.table(shares).split("\n")
         if (more := len(columns) - _MOST_COLUMNS) > 0:
             columns = [*columns[:_MOST_COLUMNS], f"… and {more} more"]
         lines.append("  columns                 " + f"\n{'':26}".join(columns))
@@ -82,7 +88,8 @@ def distance_in_words(selection: Selection, problem: Problem | None) -> str:
     typical = figure(typical_cost(each, weights), 3)
     words = f"a typical row is {typical} from its prototype, the mean is {mean}"
     most = _few_rows(np.sort((weights * each)[weights > 0])[::-1])
-    most = most or _one_column(selection, problem, arcs)
+    shares = column_shares(problem, selection.indices, selection.plan, arcs)
+    most = most or _one_column(shares, named=bool(problem.given.columns))
     return f"{words} ({most})" if most else words
 
 
@@ -102,36 +109,11 @@ def _few_rows(paid: NDArray[np.float64]) -> str:
     return f"{rows} {made[few - 1]:.0%} of it"
 
 
-def _one_column(selection: Selection, problem: Problem, arcs: NDArray[np.float64]) -> str:
+def _one_column(shares: Mapping[str, float], *, named: bool) -> str:
     """The column that makes most of the cost, if one of several does."""
-    costs: Any = problem.costs
-    if not isinstance(costs, FeatureCosts) or is_sparse(costs.source, costs.target):
+    if len(shares) < 2:
         return ""
-    if costs.distance not in (SQUARES, L1_DISTANCE):
-        return ""
-    prepared, width = selection.details.preparation, costs.source.shape[1]
-    named = selection.given.columns
-    names, widths = [f"column {number}" for number in range(width)], [1] * width
-    if len(named) == width:
-        names = [repr(name) for name in named]
-    if isinstance(prepared, Preparation):
-        names = [repr(column.name) for column in prepared.columns]
-        widths = [column.width for column in prepared.columns]
-    if len(names) < 2 or sum(widths) != width:
-        return ""
-    plan, made = selection.plan, np.zeros(width)
-    rows = selection.indices[np.repeat(np.arange(selection.k), np.diff(plan.indptr))]
-    for begin in range(0, len(rows), _ARCS_AT_ONCE):
-        part = slice(begin, begin + _ARCS_AT_ONCE)
-        source, target = costs.source[rows[part]], costs.target[plan.indices[part]]
-        apart = np.abs(np.asarray(source, np.float64) - target)
-        apart = apart if costs.distance is L1_DISTANCE else apart**2
-        whole, paid = apart.sum(axis=1), plan.data[part] * arcs[part]
-        made += np.divide(paid, whole, out=np.zeros_like(paid), where=whole > 0) @ apart
-    if not made.sum() > 0:
-        return ""
-    shares = np.add.reduceat(made, np.cumsum([0, *widths[:-1]])) / made.sum()
-    most = int(np.argmax(shares))
+    most = max(shares, key=lambda name: shares[name])
     # Of two columns one always makes more than half.
-    is_most = shares[most] > (1 + 1 / len(names)) / 2
-    return f"{names[most]} makes {shares[most]:.0%} of it" if is_most else ""
+    is_most = shares[most] > (1 + 1 / len(shares)) / 2
+    return f"{repr(most) if named else most} makes {shares[most]:.0%} of it" if is_most else ""

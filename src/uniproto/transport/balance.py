@@ -88,8 +88,8 @@ def balance(
     """Balancing prices for n × k costs.
 
     `start` are prices near to them, such as those before one prototype was exchanged. Shares of
-    the prototypes may be off by `accuracy` of themselves, or by what n targets can tell. None
-    where the costs cannot be told apart.
+    the prototypes may be off by `accuracy` of themselves, or by what n targets can resolve. None
+    where the costs are indistinguishable.
     """
     n, k = targets.costs.shape
     if k == 1:
@@ -107,7 +107,7 @@ def balance(
         lengths = [_last_length(typical, n, k)]
     while True:
         part = targets.part(np.sort(order[:size]) if size < n else slice(None))
-        # No closer than what a sample of this size can tell; the last level is no sample.
+        # No closer than a sample of this size resolves; the last level is no sample.
         closest = max(accuracy, (0.3 if size < n else 0.03) / math.sqrt(size / k))
         with blas_on_one_core():
             for smoothing in lengths:
@@ -127,7 +127,7 @@ def _shuffled(n: int) -> NDArray[np.int64]:
 
 
 def _last_length(typical: float, size: int, k: int) -> float:
-    """The smoothing for so many targets: the more there are, the closer are those near a tie."""
+    """The smoothing for n targets: the more there are, the closer are those near a tie."""
     return _SMOOTHING[-1] * typical * min(1.0, math.sqrt(_FIRST_SAMPLE * k / size))
 
 
@@ -176,7 +176,7 @@ def _softmin_products(
     reduced = costs - prices
     least = reduced.min(axis=1)
     above = (reduced - least[:, None]) / smoothing
-    # Without those that get next to nothing: products of numbers that small take very long.
+    # Without negligible entries: products of denormal numbers are slow.
     likely = np.where(above < _NEGLIGIBLE, np.exp(-np.minimum(above, _NEGLIGIBLE)), 0.0)
     total = likely.sum(axis=1)
     likely /= total[:, None]

@@ -11,7 +11,6 @@ from uniproto.fills.priced_fills import cheapest_first
 from uniproto.runtime.compiling import njit
 
 Numbers = NDArray[np.float64]
-_MOST_PATHS = 30  # for each cell: an exchange takes a few
 FULL = -1.0  # instead of a cost: there was no room for more pieces
 
 
@@ -38,8 +37,8 @@ class Cells(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def fill_cells(cells: Cells, offer: NDArray[np.int64], need: int) -> float:
-    """Every target to its cheapest prototype at the prices, then equal shares: the plan's cost."""
+def fill_cells(cells: Cells, offer: NDArray[np.int64]) -> float:
+    """Every target to its cheapest prototype at the prices; returns what that costs."""
     n, k = cells.costs.shape
     total = 0.0
     for j in range(n):
@@ -50,7 +49,7 @@ def fill_cells(cells: Cells, offer: NDArray[np.int64], need: int) -> float:
     for p in range(k):
         _find_moves_from(cells, p)
     cells.work[0] += 2 * k * n
-    return _share_out(cells, need, total, np.inf, 200 * (n + k))
+    return total
 
 
 @njit(cache=True, nogil=True, inner=True)
@@ -138,13 +137,10 @@ def unit_bounds(
 
 
 @njit(cache=True, nogil=True)
-def exchange(
-    cells: Cells, place: int, costs: Numbers, need: int, total: float, limit: float
-) -> float:
-    """Give a place to a row with these costs. Returns the cost of the plan then.
+def put_in(cells: Cells, place: int, costs: Numbers, need: int, total: float) -> float:
+    """Give a place to a row with these costs; returns what the plan costs, before shares are equal.
 
-    Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
-    cells are then half way, and must be restored.
+    FULL where there is no room for more pieces: the cells are then as they were.
     """
     n = len(costs)
     if cells.unused[1] < len(cells.prices) + 2:
@@ -160,7 +156,7 @@ def exchange(
             mass[size] = cells.piece[MASS, piece]
             size += 1
             piece = cells.piece[OTHER, piece]
-    # int: the 0 that size began with would have it compiled once more, for that number
+    # int: a literal 0 would be compiled as a type of its own
     _, whole, portion = cheapest_first(net, mass, pieces, int(size), need)
     cells.prices[place] = net[whole]
     for position in range(size):
@@ -185,15 +181,16 @@ def exchange(
     for p in range(len(cells.prices)):
         _find_move(cells, p, place)
     cells.work[0] += 16 * size
-    return _share_out(cells, need, total, limit, _MOST_PATHS * (len(cells.prices) + 4))
+    return total
 
 
-@njit(cache=True, nogil=True, inner=True)
-def _share_out(cells: Cells, need: int, total: float, limit: float, most: int) -> float:
-    """Move mass along cheapest paths until every cell holds its share; as `exchange` returns.
+@njit(cache=True, nogil=True)
+def share_out(cells: Cells, need: int, total: float, limit: float, most: int) -> float:
+    """Move mass along cheapest paths until every cell holds its share; returns the plan's cost.
 
-    Where weights make masses of very different sizes, paths may carry next to nothing: after
-    `most` of them it counts as no better.
+    Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
+    cells are then half way. Where weights make masses of very different sizes, paths may carry
+    next to nothing: after `most` of them it counts as no better.
     """
     k = len(cells.prices)
     distance, reached_from = np.empty(k), np.empty(k, np.int64)
@@ -202,15 +199,18 @@ def _share_out(cells: Cells, need: int, total: float, limit: float, most: int) -
         paths += 1
         if paths > most:
             return np.inf
-        bound, is_over = total, False
+        bound, excess = total, 0
         for p in range(k):
             bound += (need - cells.cell[HELD, p]) * cells.prices[p]
-            is_over |= cells.cell[HELD, p] > need
-        if not is_over:
+            excess += max(cells.cell[HELD, p] - need, 0)
+        if excess == 0:
             return _cost(cells)
         if bound >= limit:
             return np.inf
-        end = _nearest_below(cells, need, distance, reached_from)
+        farthest = (limit - bound) / excess  # all of it must go at least as far as the nearest
+        end = _nearest_below(cells, need, distance, reached_from, farthest)
+        if end >= 0 and cells.cell[HELD, end] >= need:
+            return np.inf
         if end < 0 or cells.unused[1] < k:
             return FULL
         begin, amount = end, need - cells.cell[HELD, end]
@@ -233,7 +233,7 @@ def _share_out(cells: Cells, need: int, total: float, limit: float, most: int) -
 
 @njit(cache=True, nogil=True, inner=True)
 def _cost(cells: Cells) -> float:
-    """What the plan costs, summed anew: what was rounded on the way is gone."""
+    """What the plan costs, summed again, free of the rounding of updates."""
     total = 0.0
     for p in range(len(cells.prices)):
         piece = cells.cell[FIRST, p]
@@ -245,9 +245,12 @@ def _cost(cells: Cells) -> float:
 
 @njit(cache=True, nogil=True, inner=True)
 def _nearest_below(
-    cells: Cells, need: int, distance: Numbers, reached_from: NDArray[np.int64]
+    cells: Cells, need: int, distance: Numbers, reached_from: NDArray[np.int64], farthest: float
 ) -> int:
-    """Dijkstra from all cells above their share to the nearest below it; prices follow."""
+    """Dijkstra from all cells above their share to the nearest below it; prices follow.
+
+    Ends at a cell that is not below its share where the nearest is farther than `farthest`.
+    """
     k = len(cells.prices)
     is_settled = np.empty(k, np.bool_)
     p, nearest = -1, np.inf
@@ -255,7 +258,7 @@ def _nearest_below(
         distance[q], reached_from[q], is_settled[q] = np.inf, -1, False
         if cells.cell[HELD, q] > need:
             distance[q], p, nearest = 0.0, q, 0.0
-    while p >= 0 and cells.cell[HELD, p] >= need:
+    while p >= 0 and cells.cell[HELD, p] >= need and nearest <= farthest:
         is_settled[p] = True
         begin, following, closest = nearest + cells.prices[p], -1, np.inf
         for q in range(k):
@@ -324,7 +327,7 @@ def _note_arrival(cells: Cells, piece: int) -> None:
 
 @njit(cache=True, nogil=True, inner=True)
 def _note_departure(cells: Cells, place: int, piece: int) -> None:
-    """Find the moves anew that were those of a piece that has gone."""
+    """Recompute the moves that belonged to a piece that is gone."""
     for q in range(len(cells.prices)):
         if cells.via[place, q] == piece:
             _find_move(cells, place, q)

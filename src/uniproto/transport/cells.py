@@ -22,15 +22,18 @@ from uniproto.transport.cell_kernels import (
     Cells,
     Numbers,
     fill_cells,
+    put_in,
+    share_out,
 )
 from uniproto.transport.exact import Plan
 from uniproto.transport.proof import prove
 
+_MOST_PATHS = 30  # for each cell: an exchange takes a few
 _MOST_PAIRS, _MOST_PAIRS_OF_TARGETS = 5_000_000, 200_000_000
 
 
 def cells_suit(k: int, n: int) -> bool:
-    """Whether cells are the quickest way to a plan of so many prototypes and targets.
+    """Whether cells are the quickest way to a plan of k prototypes and n targets.
 
     In large cells, looking for the next cheapest move takes most of the time.
     """
@@ -67,8 +70,23 @@ def filled(
     spare, total = 64, FULL
     while total == FULL:
         cells = cells_for(costs, prices.copy(), spare)
-        total, spare = fill_cells(cells, offer, need), 2 * spare + len(costs)
+        most, total = 200 * sum(costs.shape), fill_cells(cells, offer)
+        total, spare = share_out(cells, need, total, np.inf, most), 2 * spare + len(costs)
     return cells, total
+
+
+def exchange(
+    cells: Cells, place: int, costs: Numbers, need: int, total: float, limit: float
+) -> float:
+    """Give a place to a row with these costs. Returns the cost of the plan then.
+
+    Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
+    cells are then half way, and must be restored.
+    """
+    begun = put_in(cells, place, costs, need, total)
+    if begun == FULL:
+        return FULL
+    return float(share_out(cells, need, begun, limit, _MOST_PATHS * (len(cells.prices) + 4)))
 
 
 _CHANGING = [name for name in Cells._fields if name not in ("costs", "work")]
@@ -117,17 +135,26 @@ def neighbours(cells: Cells, place: int, count: int) -> NDArray[np.int64]:
     return np.argsort(apart, kind="stable")[: min(count, len(apart) - 1)]
 
 
-def without(cells: Cells, place: int, need: int) -> tuple[Numbers, float]:
-    """What targets cost where they are cheapest without a prototype, less the price; and the rise.
-
-    The rise of the cost, plus what a row that takes the place then pays for its unit of mass above
-    those costs, is at most what that exchange costs.
-    """
+def least_costs(cells: Cells) -> Numbers:
+    """What each target costs where it is cheapest at the prices, less the price."""
     used = cells.piece[MASS] > 0
     least = np.zeros(len(cells.part))
     targets, held_by = cells.piece[TARGET, used], cells.piece[HOLDER, used]
     least[targets] = cells.costs[targets, held_by] - cells.prices[held_by]
-    rise = _rises(cells, np.flatnonzero(used & (cells.piece[HOLDER] == place)), least)
+    return least
+
+
+def without(
+    cells: Cells, place: int, need: int, least: Numbers | None = None
+) -> tuple[Numbers, float]:
+    """What targets cost where they are cheapest without a prototype, less the price; and the rise.
+
+    The rise of the cost, plus what a row that takes the place then pays for its unit of mass above
+    those costs, is at most what that exchange costs. `least` are the `least_costs`, where known.
+    """
+    least = least_costs(cells) if least is None else least.copy()
+    pieces = np.flatnonzero((cells.piece[HOLDER] == place) & (cells.piece[MASS] > 0))
+    rise = _rises(cells, pieces, least)
     return least, float(rise.sum()) - need * float(cells.prices[place])
 
 
@@ -178,7 +205,7 @@ def cells_plan(
         return None
     floor = float(proof.prices.min())
     potentials = proof.potentials - floor
-    # A target that offers nothing is claimed by nobody: the lowest price that keeps rows away.
+    # A target without mass gets the lowest price at which no row claims it.
     of_targets = np.maximum((potentials - costs).max(axis=1), 0.0)
     of_targets[offered] = np.maximum(proof.prices - floor, 0.0)
     return Plan(masses, proof.cost, of_targets, potentials, proof.gap, True)

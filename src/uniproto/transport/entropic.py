@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 _TOLERANCE = 1e-6  # the paper's stopping threshold
 _PAPER_ITERATIONS = ((200, 100), (1000, 1000), (4000, 2000))  # most rows of the source, and steps
 _LEAST_TAKEN = float(np.finfo(np.float64).tiny)
-_LOWEST_EXPONENT = -1e300  # of nothing at all, but finite: differences stay numbers
+_LOWEST_EXPONENT = -1e300  # the logarithm of no mass, finite so that differences are numbers
 
 
 @dataclass(frozen=True)

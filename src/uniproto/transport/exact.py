@@ -32,7 +32,7 @@ from uniproto.transport.proof import ArcCosts, Proof, prove, reduced_costs
 _ITERATIONS = 100_000_000
 _MOST_ROUNDS = 12
 _MASS_BITS = 20
-_SCALE = 10  # the largest cost the solver is given is about 2^10: beside it, its 1 is small
+_SCALE = 10  # the solver gets costs up to about 2^10, next to which its tolerance of 1 is small
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
     """Cheapest way for every row to take `need` units where target j offers `offer[j]`.
 
     min ⟨C, γ⟩ over γ ≥ 0 with row sums `need` and column sums at most `offer` (the cost form of
-    f(P) in the paper). Target mass nobody takes goes to a free dummy row.
+    f(P) in the paper). Unclaimed target mass goes to a free dummy row.
 
     >>> plan = partial_plan(np.array([[0.0, 1.0, 2.0]]), np.array([1, 1, 1]), 2)
     >>> plan.cost, plan.masses.toarray().tolist()
@@ -83,7 +83,7 @@ def partial_plan(costs: NDArray[Any], offer: NDArray[np.int64], need: int) -> Pl
     # The dummy row is free: with its potential at 0 the prices of the targets are at least 0.
     floor = float(proof.potentials[-1]) if spare > 0 else float(proof.prices.min())
     potentials = proof.potentials[:rows] - floor
-    # A target that offers nothing is claimed by nobody: the lowest price that keeps rows away.
+    # A target without mass gets the lowest price at which no row claims it.
     prices = np.maximum((potentials[:, None] - full).max(axis=0), 0.0)
     prices[offered] = np.maximum(proof.prices - floor, 0.0)
     return _plan(_spread(masses[:rows], offered, n), prices, potentials, proof)
@@ -109,7 +109,7 @@ def solve_arcs(
 ) -> sp.csr_array | None:
     """The cheapest way to move all supply over the stored arcs; None where there is none."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the solver's word for it
+        warnings.simplefilter("ignore")  # solvers warn where there is no plan
         try:
             return _solve(costs, supply, demand, _sparse_flow)[0]
         except SolverError:
@@ -230,7 +230,7 @@ def import_ot() -> ModuleType:
     """POT's linear programs, without the rest of it, which takes two seconds to load.
 
     Nor are the deep-learning frameworks loaded that it would use on sight. While its part loads,
-    the package is bare; whoever imports `ot` later gets all of it.
+    `ot` is an empty package; a later `import ot` loads all of it.
     """
     for framework in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{framework}", "1")

@@ -18,7 +18,7 @@ from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.balance import TargetCosts, balance
 from uniproto.transport.exact import Plan, solve_arcs
-from uniproto.transport.proof import TOLERANCE
+from uniproto.transport.proof import EXACT, TOLERANCE
 
 # Of the band of ties, from round to round: with care first, as a wider one is a larger problem;
 # then so fast that it covers all costs where the prices were far off.
@@ -197,4 +197,7 @@ def _as_plan(
         (by_prototype.data, offered[by_prototype.indices], by_prototype.indptr),
         shape=(costs.shape[1], len(costs)),
     )
-    return Plan(wide, cost, np.maximum(of_targets - lowest, 0.0), prices - lowest, gap, True)
+    # Prices far larger than the cost hide differences.
+    summed = cost + float(plan.sum()) * float(np.abs(prices).max())
+    is_proven = 8 * float(np.finfo(np.float64).eps) * summed <= EXACT * cost
+    return Plan(wide, cost, np.maximum(of_targets - lowest, 0.0), prices - lowest, gap, is_proven)

@@ -20,6 +20,7 @@ from uniproto.geometry.features import RowsOnDisk
 from uniproto.problem.masses import Masses
 
 _POWERS = {"euclidean": 1, "l1": 1, "sqeuclidean": 2}  # of |x − y|, by metric
+_EPS = float(np.finfo(np.float64).eps)
 _FIRST_ROWS = 100  # most tables show in these that several columns vary
 
 
@@ -42,33 +43,45 @@ def line_of(costs: Costs) -> Line | None:
     """
     if not isinstance(costs, FeatureCosts) or costs.metric not in _POWERS:
         return None
-    sides = (costs.source, costs.target)
-    if any(isinstance(side, RowsOnDisk) or sp.issparse(side) for side in sides):
+    if any(
+        isinstance(side, RowsOnDisk) or sp.issparse(side) for side in (costs.source, costs.target)
+    ):
         return None
-    first = np.concatenate([side[:_FIRST_ROWS] for side in sides])
+    # As given: where rows are moved near the origin, columns that hardly vary may vanish.
+    first = np.concatenate([costs.given(side, slice(0, _FIRST_ROWS)) for side in (0, 1)])
     if np.count_nonzero(np.ptp(first, axis=0)) > 1:
         return None
+    sides = [costs.given(side) for side in (0, 1)]
     least = np.minimum(*(side.min(axis=0) for side in sides))
     most = np.maximum(*(side.max(axis=0) for side in sides))
     varying = np.flatnonzero(most > least)
     if len(varying) > 1:
         return None
     column = int(varying[0]) if len(varying) else 0
-    source, target = (np.asarray(costs.given(side)[:, column], np.float64) for side in (0, 1))
+    source, target = (np.asarray(side[:, column], np.float64) for side in sides)
     return Line(source, target, _POWERS[costs.metric])
 
 
-def carried(line: Line, short: NDArray[np.float64], k: int, cost: float) -> float:
-    """What k rows of this cost may pay more or less where targets have so much more weight.
+def carried(line: Line, masses: Masses, weights: NDArray[np.float64], k: int, cost: float) -> float:
+    """By how much the cost of k rows may change where the targets have weights, not masses.
 
-    Weight is carried along the line to where it is short; |x − y|² changes by the sum of both
-    distances times the way, and no row that pays so little is farther than √(k · cost) away.
+    What one target has less than its weight is carried along the line from those that have more;
+    |x − y|² changes by the sum of both distances times the way, and no row that pays so little is
+    farther than √(k · cost) away. Sums begin at the end with less mass: so what is far away and
+    hardly counts is known as well as it counts.
     """
     order = np.argsort(line.target, kind="stable")
-    way = float(np.abs(np.cumsum(short[order])[:-1]) @ np.diff(line.target[order]))
+    order = order[weights[order] > 0]
+    places, exact, whole = line.target[order], weights[order], masses.weights[order]
+    short, held = exact - whole, exact + whole
+    before, after = np.cumsum(held)[:-1], np.cumsum(held[::-1])[-2::-1]
+    moved = np.where(before <= after, np.cumsum(short)[:-1], np.cumsum(short[::-1])[-2::-1])
+    rounding = (2 * len(order) + 16) * _EPS
+    most = np.abs(moved) + rounding * np.minimum(before, after)
+    way = float(most @ np.diff(places)) * (1 + rounding)
     if line.power == 1:
         return way
-    return way * 2 * (float(np.ptp(line.target)) + math.sqrt(k * cost))
+    return way * 2 * (float(np.ptp(places)) + math.sqrt(k * cost))
 
 
 def plan_on_line(

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.rounded_costs import error_of_mean
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 from uniproto.transport.exact import Plan, partial_plan, sparse_plan
 from uniproto.transport.line import carried, line_of, plan_on_line
-from uniproto.transport.proof import EXACT, TOLERANCE
+from uniproto.transport.proof import EXACT, TOLERANCE, prove
 from uniproto.transport.weights import plan_for_weights
 
 SMALL = 60_000  # pairs of rows and targets up to which nothing is compiled, and POT is loaded
 _DENSE_ENTRIES = 200_000  # of prototypes and targets, that POT solves quickly
 _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added where the prices show that something cheaper was left out
-_LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
+LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
 FEW = 300  # prototypes up to which prices on them are the quickest way
-_TARGETS_OF_FEW = 100  # at least so many targets for each
+_TARGETS_OF_FEW = 100  # the fewest targets for each
+_LEAST_MEMORY = 2**26  # allowed for a plan in any case: no more than libraries take
+_EPS = float(np.finfo(np.float64).eps)
+_VANISHING = float(np.finfo(np.float64).tiny) / _EPS  # products below it lose their digits
+_OF_ANGLES = 1e-15  # what costs of angles, of 2 at most, may be off
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,30 @@ def transport(
     `prices` on them that nearly balance it save work. `plan` is any plan the prototypes already
     have; where an exact solve would take too long, it is returned: its cost is an upper bound, and
     `is_exact` is False. A solved plan is called exact if its dual prices prove its cost, but for
-    1e-12 of it, or if all rows lie on a line; and if the weights, which its whole masses differ
-    from by a hair, change that by 1e-9 at most.
+    1e-12 of it, or if all rows lie on a line; and if neither the weights, which its whole masses
+    differ from by a hair, nor the rounding of costs change that by more than 1e-9.
     """
     solved = _of_masses(problem, rows, plan, prices)
-    if problem.target_weights is None:
+    if (weights := problem.target_weights) is not None and np.ptp(weights):
+        solved = _of_weights(problem, rows, solved, weights)
+    error = _error_of_cost(problem, rows, solved)
+    allowed = max(EXACT * solved.cost, _OF_ANGLES if problem.costs.metric == "cosine" else 0.0)
+    if error <= allowed:
         return solved
-    short = problem.target_weights - problem.masses.weights
-    return _of_weights(problem, rows, solved, short) if short.any() else solved
+    return replace(solved, cost=solved.cost + error, is_exact=False)
+
+
+def _error_of_cost(problem: Problem, rows: NDArray[np.intp], solved: Transport) -> float:
+    """How far the cost may be from that of true costs and weights, by what rounding has taken."""
+    cost, plan, costs = solved.cost, solved.plan, problem.costs
+    if cost == 0 and costs.zero_is_exact:
+        arcs = _arcs(problem, rows, plan)
+        if not any(paid[shares > 0].any() for paid, shares in arcs):
+            return 0.0
+    error = error_of_mean(costs, cost) + (_VANISHING if cost < _VANISHING else 0.0)
+    if (weights := problem.target_weights) is not None:  # of which the least have lost digits
+        error += float(weights[weights < _VANISHING].sum()) * costs.ceiling
+    return error
 
 
 def _of_masses(
@@ -75,28 +97,52 @@ def _of_masses(
     if solved is not None:
         return _transport_of(solved, masses.total, solved.is_proven)
     if plan is None:
-        plan = _feasible_plan(problem, rows)
-    if problem.n > _LARGEST_TARGET:
+        plan = feasible_plan(problem, rows)
+    if problem.n > LARGEST_TARGET:
         shares = _shares(plan, masses.total)
         return Transport(cost_of(problem, rows, shares), shares, False)
     return _by_column_generation(problem, rows, plan)
 
 
 def _of_weights(
-    problem: Problem, rows: NDArray[np.intp], solved: Transport, short: NDArray[np.float64]
+    problem: Problem, rows: NDArray[np.intp], solved: Transport, weights: NDArray[np.float64]
 ) -> Transport:
-    """The plan for the weights ν of targets whose whole masses are `short` of them.
+    """The plan for the weights ν of targets whose whole masses are a little short of them.
 
     No plan for ν costs less than that for the masses less Σ_j v_j short_j, by the same prices v.
     """
-    plan = plan_for_weights(problem.costs, rows, solved.plan, short, EXACT / 4 * solved.cost)
+    short, slack = weights - problem.masses.weights, EXACT / 4 * solved.cost
+    plan = plan_for_weights(problem.costs, rows, solved.plan, weights, slack)
     cost, least = cost_of(problem, rows, plan), -np.inf
     if solved.prices is not None:
-        least = solved.cost - float(solved.prices @ short)
+        summed = solved.cost + float(solved.prices @ np.abs(short))
+        rounding = problem.n * _EPS * summed + 4 * _EPS * float(solved.prices @ weights)
+        least = solved.cost - float(solved.prices @ short) - rounding
     elif (line := line_of(problem.costs)) is not None:
-        least = solved.cost - carried(line, short, len(rows), solved.cost)
-    is_exact = solved.is_exact and cost - least <= EXACT * cost
+        least = solved.cost - carried(line, problem.masses, weights, len(rows), solved.cost)
+    if cost - least > EXACT * cost and len(rows) * problem.n <= _DENSE_ENTRIES:
+        least = _least_by_its_arcs(problem, rows, plan, weights)
+        is_exact = cost - least <= EXACT * cost
+    else:
+        is_exact = solved.is_exact and cost - least <= EXACT * cost
     return Transport(cost, plan, is_exact, solved.prices)
+
+
+def _least_by_its_arcs(
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array, weights: NDArray[np.float64]
+) -> float:
+    """What no plan for the weights costs less than, by the arcs of one that is nearly for them."""
+    used = np.flatnonzero(plan.sum(axis=0))
+    part = sp.csr_array(plan[:, used])
+    proof = prove(problem.costs.exact_block(rows, used), part)
+    short = np.abs(weights[used] - part.sum(axis=0)) @ np.abs(proof.prices)
+    short += np.abs(1 / len(rows) - part.sum(axis=1)) @ np.abs(proof.potentials)
+    return proof.cost - proof.gap - proof.rounding - float(short)
+
+
+def memory_of_plan(k: int, n: int) -> int:
+    """The memory that the exact plan of few rows and many targets takes, in bytes."""
+    return 16 * k * n
 
 
 def _plan_of_few(
@@ -108,7 +154,7 @@ def _plan_of_few(
     k, n = len(rows), problem.n
     in_cells = cells_suit(k, n)
     is_few = k <= FEW and n >= _TARGETS_OF_FEW * k
-    if not (in_cells or is_few) or 16 * k * n > problem.memory:
+    if not (in_cells or is_few) or memory_of_plan(k, n) > max(problem.memory, _LEAST_MEMORY):
         return None
     costs = np.empty((n, k))
 
@@ -145,7 +191,13 @@ def _by_column_generation(
             problem, rows, solved.potentials, solved.prices, _ADDED, -negligible
         )
         left_out = masses.need * float(np.maximum(-lowest, 0.0).sum())
-        is_proven = solved.is_proven and left_out <= TOLERANCE * solved.cost
+        highest = float(np.abs(solved.potentials).max() + np.abs(solved.prices).max())
+        rounding = 4 * _EPS * (solved.cost + masses.total * highest)
+        is_proven = (
+            solved.is_proven
+            and left_out <= TOLERANCE * solved.cost
+            and rounding <= EXACT * solved.cost
+        )
         if is_proven or missing.nnz == 0:
             return _transport_of(solved, masses.total, is_proven)
         arcs = arcs + missing
@@ -208,7 +260,7 @@ def _pieces(problem: Problem, rows: NDArray[np.intp]) -> list[slice]:
     return pieces_of(problem.n, min(_TARGETS_PER_PIECE, block_rows(len(rows), itemsize=8)))
 
 
-def _feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
+def feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     """A feasible plan of these prototypes: each claims its fill in turn, the cheapest first."""
     from uniproto.fills.lazy_fills import LazyFills
 
@@ -220,12 +272,17 @@ def _feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
 
 def cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> float:
     """What a plan costs in double precision."""
-    total = 0.0
+    return sum(float(costs @ shares) for costs, shares in _arcs(problem, rows, plan))
+
+
+def _arcs(
+    problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """The costs of each row's arcs in double precision, and what the plan moves over them."""
     for place, row in enumerate(rows):
         line = slice(plan.indptr[place], plan.indptr[place + 1])
         costs = problem.costs.exact_block(np.array([row]), plan.indices[line])[0]
-        total += float(costs @ plan.data[line])
-    return total
+        yield costs, plan.data[line]
 
 
 def _transport_of(solved: Plan, total: int, is_exact: bool) -> Transport:

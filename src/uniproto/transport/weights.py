@@ -12,19 +12,21 @@ Numbers = NDArray[np.float64]
 
 
 def plan_for_weights(
-    costs: Costs, rows: NDArray[np.intp], plan: sp.csr_array, short: Numbers, slack: float
+    costs: Costs, rows: NDArray[np.intp], plan: sp.csr_array, weights: Numbers, slack: float
 ) -> sp.csr_array:
-    """The plan with `short[j]` more of target j, in which all prototypes have the same mass again.
+    """The plan with `weights[j]` of target j, in which all prototypes have the same mass again.
 
-    Whoever has most of a target takes the rest of it. Prototypes that then have too much pass it
-    on to others, by way of the target which that costs least; unless all of it costs `slack` at
-    most.
+    The prototype with most of a target takes the rest of it. Prototypes that then have too much
+    pass the surplus on, through the targets where that is cheapest, unless the whole surplus costs
+    at most `slack`.
     """
     arcs = sp.coo_array(plan)
     order = np.lexsort((arcs.data, arcs.col))
     most = order[np.append(np.diff(arcs.col[order]) > 0, True)]
-    added = np.maximum(short[arcs.col[most]], -arcs.data[most])
-    arcs.data[most] += added
+    others = np.bincount(arcs.col, arcs.data, minlength=len(weights))[arcs.col[most]]
+    others -= arcs.data[most]  # nothing, where one has all of it: then the least weight is kept
+    held = np.maximum(weights[arcs.col[most]] - others, 0.0)
+    added, arcs.data[most] = held - arcs.data[most], held
     plan = sp.csr_array(arcs)
     surplus = np.bincount(arcs.row[most], added, minlength=len(rows))
     if np.abs(surplus).sum() / 2 * costs.ceiling <= slack:

@@ -167,7 +167,7 @@ def test_fills_pick_what_the_plain_algorithm_picks(problem: tuple[np.ndarray, in
     costs, k = problem
     picks, pick_costs = uniprot(costs.astype(np.float64), k, integer_masses(k, len(costs)))
     assert BatchSelector("greedy", "batch", k, metric="precomputed")(costs).tolist() == picks
-    found, found_costs = fill_picks(costs, k)
+    [found], found_costs = fill_picks([costs], [k], exchanges=False)
     assert found.tolist() == picks
     np.testing.assert_allclose(found_costs, pick_costs, rtol=1e-12, atol=1e-12)
 
@@ -425,7 +425,7 @@ def zeroth_order(n: int = 20, dtype: Any = np.float64) -> np.ndarray:
 def test_cosines_of_rank_one_are_refused(method: str, dtype: Any) -> None:
     features = zeroth_order(dtype=dtype)
     for examples in (features, Gram(features @ features.T)):
-        with pytest.raises(InvalidInputError, match=r"metric must not be 'cosine'.*rank one"):
+        with pytest.raises(InvalidInputError, match=r"'metric' must not be 'cosine'.*rank one"):
             BatchSelector(method, "batch", 5, metric="cosine")(examples)
     assert len(BatchSelector("colm", "batch", 5)(features)) == 5  # L1 distances tell them apart
 
@@ -564,10 +564,10 @@ def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
 @pytest.mark.parametrize(
     ("options", "change", "match"),
     [
-        ({"keep": 41}, {}, "keep=41 must not exceed the 40 examples"),
-        ({}, {"features": None}, "method='uniproto' needs features"),
-        ({"mode": "source"}, {"sources": None}, "mode='source' needs sources"),
-        ({"method": "maxloss"}, {"losses": None}, "method='maxloss' needs losses"),
+        ({"keep": 41}, {}, "'keep' must not exceed the 40 examples"),
+        ({}, {"features": None}, "'uniproto', which needs features"),
+        ({"mode": "source"}, {"sources": None}, "'source', which needs sources"),
+        ({"method": "maxloss"}, {"losses": None}, "'maxloss', which needs losses"),
         (
             {"method": "greats"},
             {"validation_features": None},
@@ -581,21 +581,21 @@ def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
         (
             {"method": "greats"},
             {"validation_features": np.full((3, 12), np.nan)},
-            "validation_features must hold an anchor",
+            "validation_features' must hold an anchor",
         ),
-        ({}, {"losses": 0.3}, "losses must have 1 dimension"),
+        ({}, {"losses": 0.3}, "losses' must have 1 dimension"),
         ({}, {"sources": ["a"] * 39}, "'sources' must hold one label per row, 40 in all"),
         ({}, {"sources": [None] * 40}, "'sources' must have a label in every row"),
         ({"mode": "source"}, {"sources": [1, "a"] * 20 + []}, None),
-        ({}, {"features": np.ones(40)}, "features must have 2 dimension"),
-        ({}, {"features": np.ones((40, 0))}, "features must have 2 dimension"),
-        ({"metric": "precomputed"}, {}, "features must be square.*not of shape"),
+        ({}, {"features": np.ones(40)}, "features' must have 2 dimension"),
+        ({}, {"features": np.ones((40, 0))}, "features' must have 2 dimension"),
+        ({"metric": "precomputed"}, {}, "features' must be square.*not of shape"),
         (
             {"metric": "precomputed"},
             {"features": -np.eye(40)},
-            "features must hold costs of at least 0.*Pass metric='similarity'",
+            "'features' must hold costs of at least 0.*Pass metric='similarity'",
         ),
-        ({}, {"features": Gram(np.ones((40, 3)))}, "features.pool must be square"),
+        ({}, {"features": Gram(np.ones((40, 3)))}, "features.pool' must be square"),
         ({"method": "colm"}, {"features": Gram(np.eye(40))}, "needs the features themselves"),
         ({"method": "random"}, dict.fromkeys(everything()), "Pass features, losses or sources"),
         (

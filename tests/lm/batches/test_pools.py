@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from uniproto.algorithm import transport_cost
-from uniproto.lm.batches.kernels import improve_in_pool
 from uniproto.lm.batches.methods import fill_picks
 from uniproto.problem.masses import integer_masses
 
@@ -22,6 +21,10 @@ def pool(size: int, seed: int) -> np.ndarray:
     return costs.astype(np.float32) if seed % 3 == 0 else costs
 
 
+def picks(costs: np.ndarray, k: int, *, exchanges: bool = True) -> np.ndarray:
+    return fill_picks([costs], [k], exchanges=exchanges)[0][0]
+
+
 def cost(costs: np.ndarray, rows: np.ndarray) -> float:
     masses = integer_masses(len(rows), costs.shape[1], None)
     return transport_cost(costs.astype(float), list(map(int, rows)), masses)
@@ -31,7 +34,7 @@ def cost(costs: np.ndarray, rows: np.ndarray) -> float:
 @pytest.mark.parametrize("seed", range(6))
 def test_of_few_sets_the_best_is_found(k: int, seed: int) -> None:
     costs = pool(10, seed)
-    found = improve_in_pool(costs, fill_picks(costs, k)[0])
+    found = picks(costs, k)
     assert len(set(found.tolist())) == k
     best = min(cost(costs, np.array(some)) for some in combinations(range(10), k))
     assert cost(costs, found) == pytest.approx(best, rel=1e-9, abs=1e-12)
@@ -42,8 +45,7 @@ def test_exchanges_never_raise_the_cost_and_mostly_lower_it(size: int, k: int) -
     lower = 0
     for seed in range(8):
         costs = pool(size, seed)
-        picked = fill_picks(costs, k)[0]
-        found = improve_in_pool(costs, picked)
+        picked, found = picks(costs, k, exchanges=False), picks(costs, k)
         assert len(set(found.tolist())) == k
         assert cost(costs, found) <= cost(costs, picked) * (1 + 1e-9)
         lower += cost(costs, found) < 0.999 * cost(costs, picked)
@@ -51,5 +53,13 @@ def test_exchanges_never_raise_the_cost_and_mostly_lower_it(size: int, k: int) -
 
 
 def test_all_rows_and_equal_costs_stay_as_they_are() -> None:
-    assert improve_in_pool(pool(6, 1), np.arange(6)).tolist() == list(range(6))
-    assert improve_in_pool(np.ones((30, 30)), np.arange(8)).tolist() == list(range(8))
+    assert picks(pool(6, 1), 6).tolist() == list(range(6))
+    assert picks(np.ones((30, 30)), 8).tolist() == list(range(8))
+
+
+def test_sources_in_one_call_are_chosen_as_each_alone() -> None:
+    sizes, counts = [40, 9, 1, 10, 17, 6], [18, 5, 1, 4, 1, 6]
+    parts = [pool(size, seed) for seed, size in enumerate(sizes)]
+    together, _ = fill_picks(parts, counts, exchanges=True)
+    for part, k, found in zip(parts, counts, together, strict=True):
+        assert found.tolist() == picks(part, k).tolist()

@@ -17,11 +17,11 @@ from uniproto.errors import InvalidInputError, UniprotoError
 from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer
 from uniproto.lm.batches import trainer as batches_trainer
 from uniproto.lm.batches.methods import BATCH_METHODS
+from uniproto.lm.features.tokens import PaddingCollator, SourcedExample, tokenise
 from uniproto.lm.finetune import monitoring
 from uniproto.lm.finetune.run import CHECKPOINTING
-from uniproto.lm.finetune.tokens import PaddingCollator, SourcedExample, tokenise
 
-TRAINING = Path(__file__).parents[3] / "docs" / "training.md"
+TRAINING = Path(__file__).parents[3] / "docs" / "training-details.md"
 
 pytestmark = [
     # pinned memory is asked for by default, and there is no accelerator in the tests
@@ -440,7 +440,7 @@ def test_an_example_longer_than_the_context(tmp_path, method):
         ({"method": "unipruto"}, "Did you mean 'uniproto'"),
         ({"mode": "sauce"}, "Did you mean 'source'"),
         ({"keep": 0}, "'keep' must be at least 1"),
-        ({"pool": 4, "keep": 5}, "keep=5 must not exceed pool=4"),
+        ({"pool": 4, "keep": 5}, "'keep' must not exceed pool=4"),
         ({"pool": 2.5}, "'pool' must be a whole number"),
         ({"features": "gradients"}, "Did you mean 'gradient'"),
         ({"score_batch_size": 0}, "'score_batch_size' must be at least 1"),
@@ -503,7 +503,7 @@ def test_other_optimizers_than_adam(tmp_path):
 
 @pytest.mark.slow
 def test_sbert_needs_texts(tmp_path):
-    with pytest.raises(InvalidInputError, match="text_column must name the texts"):
+    with pytest.raises(InvalidInputError, match="text_column' must name the texts"):
         make(tmp_path, selection={"method": "sbert", "embeddings": None}).train()
     with pytest.raises(InvalidInputError, match="one row per training example"):
         make(tmp_path, selection={"method": "sbert", "embeddings": np.ones((3, 2))}).train()
@@ -545,7 +545,7 @@ def test_mixin_in_front_of_another_trainer(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_the_private_hooks_of_the_trainer_are_there():
-    """What SelectionMixin and finetune override, call or set (docs/training.md lists them)."""
+    """What SelectionMixin and finetune override, call or set, as docs/training-details.md lists."""
     listed = set(re.findall(r"`(_\w+)`", TRAINING.read_text("utf-8")))
     assert {"_save_rng_state", "_load_rng_state"} <= listed
     for name in listed - {"_signature_columns", "_train_batch_size"}:  # set by __init__

@@ -197,7 +197,7 @@ def test_a_masked_language_model_is_refused(tmp_path):
     """Its labels are not shifted: scored as a causal one, its gradients were wrong by 95 %."""
     model, batch = small(transformers.BertForMaskedLM), collate(plain_rows())
     for score in (gradient_features, example_losses):
-        with pytest.raises(InvalidInputError, match="BertForMaskedLM has not the loss"):
+        with pytest.raises(InvalidInputError, match="BertForMaskedLM does not have the loss"):
             score(model, batch)
     with pytest.raises(InvalidInputError, match="BertForMaskedLM"):
         make(tmp_path, model, plain_rows(), selection={"mode": "batch"}).train()
@@ -216,7 +216,7 @@ def test_a_loss_of_its_own_is_refused():
                 output.loss = output.loss + output.logits.float().logsumexp(-1).square().mean()
             return output
 
-    with pytest.raises(InvalidInputError, match="not the loss of a causal language model"):
+    with pytest.raises(InvalidInputError, match="not have the loss of a causal language model"):
         gradient_features(Twice(tiny_model().config), collate(plain_rows()))
 
 

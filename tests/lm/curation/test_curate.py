@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,7 +24,7 @@ from support.finetuning import tiny_model
 from uniproto import Limits
 from uniproto.cli import main
 from uniproto.cli.curate import CHOSEN
-from uniproto.errors import UniprotoError
+from uniproto.errors import DataWarning, UniprotoError
 from uniproto.lm import gradients
 from uniproto.runs.records import sha256_of
 
@@ -73,7 +75,7 @@ def write(name, rows):
 def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="out"):
     given = ["curate", pool, "--target", target, "-k", str(k), "-o", out]
     given += ["--template", TEMPLATE, *([] if "--text" in words else ["--width", "128"])]
-    given += [] if "--keep-duplicates" in words else ["--distinct", "1e-6"]
+    given += [] if "--keep-duplicates" in words else ["--min-distance", "1e-6"]
     given += [] if model is None else ["--model", model]
     return main([*given, *map(str, words)])
 
@@ -188,7 +190,7 @@ def test_copies_of_the_target_and_of_a_benchmark_are_dropped(model, capsys):
     with open("out/excluded.csv", encoding="utf-8") as file:
         listed = list(csv.DictReader(file))
     assert {("3", "wanted.jsonl", str(TARGET + 1)), ("7", "bench.jsonl", "1")} <= {
-        (row["row"], row["file"], row["near_to"]) for row in listed
+        (row["row"], row["file"], row["matched_row"]) for row in listed
     }
     rows = uniproto.Selection.load("out").indices
     assert not np.isin([int(row["row"]) for row in listed], rows).any()
@@ -201,15 +203,58 @@ def test_what_repeats_a_benchmark_is_dropped_by_its_words(model, capsys):
     asked = {"instruction": f"Please solve: {POOL_ROWS[7]['instruction']}", "output": "no idea"}
     write("pool.jsonl", [*POOL_ROWS, asked, {**POOL_ROWS[2], "source": "again"}])
     write("bench.jsonl", [POOL_ROWS[7]])
-    assert curate(model, "--decontaminate", "bench.jsonl", "--no-page", k=100) == 0
+    assert curate(model, "--benchmarks", "bench.jsonl", "--no-page", k=100) == 0
     assert "2 rows that repeat bench.jsonl, in excluded.csv" in capsys.readouterr().out
     with open("out/excluded.csv", encoding="utf-8") as file:
-        listed = {(row["row"], row["file"], row["why"]) for row in csv.DictReader(file)}
-    assert ("7", "bench.jsonl", "same prompt") in listed
-    assert (str(POOL), "bench.jsonl", "same prompt") in listed
-    assert (str(POOL + 1), "pool.jsonl", "same prompt and answer") in listed
+        rows = list(csv.DictReader(file))
+    listed = {(row["row"], row["file"], row["rule"]) for row in rows}
+    assert ("7", "bench.jsonl", "same question") in listed
+    assert (str(POOL), "bench.jsonl", "same question") in listed
+    assert (str(POOL + 1), "pool.jsonl", "same question and answer") in listed
+    assert {row["matched_words"] for row in rows if row["row"] == str(POOL)} == {
+        " ".join(re.findall(r"\d+", POOL_ROWS[7]["instruction"]))
+    }
     assert not {7, POOL, POOL + 1} & set(uniproto.Selection.load("out").indices.tolist())
     assert main(["verify", "out"]) == 0
+
+
+def test_too_few_rows_left_by_words_are_refused_before_a_model_looks(model, unloaded, capsys):
+    copies = [{**row, "instruction": f"Solve: {row['instruction']}"} for row in POOL_ROWS]
+    write("bench.jsonl", POOL_ROWS)
+    write("pool.jsonl", copies)
+    assert curate(model, "--benchmarks", "bench.jsonl", "--keep-duplicates") == 2
+    told = capsys.readouterr().err
+    assert "the 0 of 120 rows that may be chosen" in told
+    assert "120 repeat bench.jsonl (same question, such as row 0: '" in told
+    assert "without --benchmarks bench.jsonl" in told
+    with pytest.raises(UniprotoError, match=r"repeat benchmarks \(same question.*benchmarks=None"):
+        uniproto.lm.curate(
+            copies, TARGET_ROWS, K, model=model, benchmarks=POOL_ROWS, min_distance=None
+        )
+
+
+def test_many_rows_that_are_dropped_are_a_warning_with_what_they_share(model):
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    text = "9 + 8 + 7 + 6"
+    again = [
+        {"instruction": f"{text} {word}", "output": word}
+        for word in ("a", "b", "c", "d", "e", "f", "g")
+    ]
+    with pytest.warns(
+        DataWarning, match=r"% of the pool's rows .* for benchmarks. 7 share '9 8 7 6'"
+    ):
+        found = uniproto.lm.curate(
+            [*POOL_ROWS, *again],
+            TARGET_ROWS,
+            K,
+            benchmarks=[{"instruction": text, "output": "30"}],
+            **options,
+        )
+    reasons = found.details.notes["dropped"]
+    assert {reasons[row]["of"] for row in range(POOL, POOL + 7)} == {"benchmarks"}
+    assert reasons[POOL] == {
+        "rule": "same question", "of": "benchmarks", "row": 0, "words": "9 8 7 6"
+    }  # fmt: skip
 
 
 def test_limits_of_sources(model):
@@ -318,7 +363,7 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     for name, rows in texts.items():
         write(name, rows)
     words = ["curate", "pool.jsonl", "--target", "wanted.jsonl", "-k", str(K), "--model", model]
-    assert main([*words, "--template", TEMPLATE, "--distinct", "1e-6", "-o", "out"]) == 0
+    assert main([*words, "--template", TEMPLATE, "--min-distance", "1e-6", "-o", "out"]) == 0
     assert "hidden states of the model" in capsys.readouterr().out
     assert main(["verify", "out"]) == 0
     assert curate(model, "--hidden", "--no-page", out="said") == 0
@@ -451,22 +496,22 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--adapter", "nowhere"], K, "nowhere: no adapter_config.json"),
         (TARGET_ROWS, ["--prompt", "q"], K, "Name them: --prompt and --answer"),
         (TARGET_ROWS, ["--text", "output", "--answer", "output"], K, "--answer needs --grad"),
-        (TARGET_ROWS, ["--prompt", "output"], K, "'answer' must be another column"),
+        (TARGET_ROWS, ["--prompt", "output"], K, "--answer must be another column"),
         (TARGET_ROWS, ["--model", "."], K, ".: the model must be a model's folder"),
         (TARGET_ROWS, ["--at-most", "sauce:add=3"], K, "sauce"),
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "--at-least for source 'add'"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "such as FILE 0.05"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
         (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl cannot be opened"),
-        (TARGET_ROWS, ["--distinct", "-1"], K, "--distinct must be 'auto' or a"),
+        (TARGET_ROWS, ["--min-distance", "-1"], K, "--min-distance must be 'auto' or a"),
         (TARGET_ROWS, ["--seed", "-1"], K, "--seed must be at least 0"),
         (TARGET_ROWS, ["--memory", "lots"], K, "--memory must be an amount"),
         (TARGET_ROWS, ["--source", "sauce"], K, "--source must be one of"),
         (TARGET_ROWS, ["--method", "dsir"], K, "dsir counts words"),
         (TARGET_ROWS, ["--method", "fasterpam"], K, "--target must be the source itself"),
-        (TARGET_ROWS, ["--method", "kmeans"], K, "needs at least k=24 targets"),
+        (TARGET_ROWS, ["--method", "kmeans"], K, "must not exceed the"),
         ([*TARGET_ROWS, *[{"instruction": "1", "output": ""}] * K], ["--method", "kmeans"], K,
-         "positive weight, not 15"),
+         "the 15 targets of positive weight"),
         (TARGET_ROWS, ["--method", "protodash", "--memory", "1KB"], K, "keeps k kernel rows"),
         ([{"instruction": "1", "output": ""}], [], K, "No row holds an example"),
         ([{"instruction": "1", "output": None}], [], K, "wanted.jsonl"),
@@ -506,8 +551,8 @@ def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):
 
 def test_a_distance_of_copies_that_are_kept_is_refused(model, unloaded, capsys):
     for distance in ("1e-6", "0"):
-        assert curate(model, "--keep-duplicates", "--distinct", distance) == 2
-        assert "--distinct excludes --keep-duplicates" in capsys.readouterr().err
+        assert curate(model, "--keep-duplicates", "--min-distance", distance) == 2
+        assert "--min-distance excludes --keep-duplicates" in capsys.readouterr().err
 
 
 def test_a_pool_of_copies_is_refused_first(model, unloaded, capsys):
@@ -551,6 +596,101 @@ def test_in_python(model):
     np.testing.assert_array_equal(same.indices, selection.indices)
 
 
+class Streamed:
+    """As an `IterableDataset` is: rows, and no way to ask for one of them."""
+
+    def with_format(self, kind):
+        raise AssertionError("rows of a stream have no format")
+
+    def __iter__(self):
+        return iter(POOL_ROWS)
+
+
+def test_files_streams_splits_and_whole_numbers_in_python(model):
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options).indices
+    numbers = [{**row, "output": int(row["output"])} for row in POOL_ROWS]
+    for pool in ("pool.jsonl", Path("pool.jsonl"), Streamed(), numbers):
+        found = uniproto.lm.curate(pool, "wanted.jsonl", K, **options)
+        np.testing.assert_array_equal(found.indices, rows)
+    with pytest.raises(UniprotoError, match="has the splits train, test"):
+        uniproto.lm.curate({"train": Streamed(), "test": Streamed()}, TARGET_ROWS, K, **options)
+
+
+def test_a_loaded_model(model):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = {"template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, model=model, **options).indices
+    loaded, tokenizer = (
+        each.from_pretrained(model) for each in (AutoModelForCausalLM, AutoTokenizer)
+    )
+    question = {"model": loaded, "tokenizer": tokenizer, **options}
+    found = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **question)
+    np.testing.assert_array_equal(found.indices, rows)
+    with pytest.raises(UniprotoError) as caught:
+        uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **{**question, "tokenizer": None})
+    assert caught.value.parameter == "tokenizer"
+
+
+def test_a_stream_of_several_parts_is_one_table(model, monkeypatch):
+    monkeypatch.setattr(uniproto.lm.curation.curate, "_STREAMED_AT_ONCE", 50)
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options).indices
+    found = uniproto.lm.curate(iter(POOL_ROWS), iter(TARGET_ROWS), K, **options)
+    np.testing.assert_array_equal(found.indices, rows)
+
+
+def test_questions_of_a_benchmark_in_other_words_are_dropped(model, monkeypatch, capsys):
+    # Vectors of a sentence: its words but the usual ones.
+    def vectors(texts, **options):
+        usual, found = {"please", "tell", "me"}, []
+        for text in texts:
+            row = np.zeros(64)
+            row[[int(sha256_text(word), 16) % 64 for word in set(text.split()) - usual]] = 1
+            found.append(row / np.linalg.norm(row))
+        return np.array(found)
+
+    def sha256_text(word):
+        return hashlib.sha256(word.encode()).hexdigest()
+
+    monkeypatch.setattr("uniproto.lm.curation.meaning.sentence_vectors", vectors)
+    monkeypatch.setattr("uniproto.lm.curation.curate.sentence_vectors", vectors)
+    asked = {"instruction": "how many legs do seven spiders and two cats have", "output": "64"}
+    said = "have two cats and seven spiders how many legs please do tell me"
+    pool = [*POOL_ROWS, {"source": "leak", "instruction": said, "output": "64"}]
+    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options |= {"benchmarks": [asked]}
+    words = uniproto.lm.curate(pool, TARGET_ROWS, K, **options).details.notes["dropped"]
+    assert POOL not in words
+    both = uniproto.lm.curate(pool, TARGET_ROWS, K, decontaminate="words+meaning", **options)
+    expected = {"rule": "same meaning", "of": "benchmarks", "row": 0, "words": said}
+    assert both.details.notes["dropped"][POOL] == expected
+    write("leaky.jsonl", pool)
+    write("benchmark.jsonl", [asked])
+    given = ("--benchmarks", "benchmark.jsonl", "--decontaminate", "words+meaning")
+    assert curate(model, *given, pool="leaky.jsonl") == 0, capsys.readouterr().err
+    with Path("out/excluded.csv").open(newline="", encoding="utf-8") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["rule"] == "same meaning"]
+    assert (row["row"], row["matched_row"], row["matched_words"]) == (str(POOL), "0", said)
+    page = Path("out/report.html").read_text("utf-8")
+    assert "same meaning" in page
+    assert said in page.partition('id="excluded"')[2]
+    assert curate(model, *given[2:], out="other") == 2
+    assert "--decontaminate" in capsys.readouterr().err
+
+
+def test_pictures_in_a_conversation_are_refused_by_name(model, unloaded):
+    parts = [{"type": "image", "text": ""}, {"type": "text", "text": "What is it?"}]
+    talk = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts}]
+    with pytest.raises(UniprotoError, match="images; only texts are read"):
+        uniproto.lm.curate([{"messages": talk}] * POOL, [{"messages": talk}], K, model=model)
+
+
+def test_public_names_can_be_completed():
+    assert {"curate", "gradients", "hidden_states", "BatchSelector"} <= set(dir(uniproto.lm))
+
+
 def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
     rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
     options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
@@ -567,15 +707,17 @@ def test_sources_benchmarks_and_copies_in_python(model):
     )  # fmt: skip
     kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
     assert kinds.count("sub") >= 10
-    assert {3, 7} <= set(selection.details.notes["dropped"])
+    dropped = selection.details.notes["dropped"]
+    assert dropped[3]["of"], dropped[7]["of"] == ("target", "exclude_near")
+    assert dropped[3]["row"] == TARGET
     assert not {3, 7} & set(selection.indices.tolist())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": []}, "target must be a"),
-        ({"pool": [1, 2]}, "pool must be a"),
+        ({"target": []}, "'target' must be a"),
+        ({"pool": [1, 2]}, "'pool' must be a"),
         ({"features": "vibes"}, "features"),
         ({"model": None}, "needs a model"),
         ({"limits": Limits("sauce", at_most=3)}, "sauce"),
@@ -583,10 +725,10 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"features": "text", "text": "body"}, "the pool has no body"),
         ({"features": "hidden", "text": "output"}, "text needs features='text'"),
         ({"limits": Limits("source", at_most=1)}, "'at_most' must allow k=24 rows"),
-        ({"source": "source"}, r"Did you mean limits=Limits\(column, at_most=…\)"),
-        ({"at_most": 3}, r"Did you mean limits=Limits\(labels, at_most=…\)"),
+        ({"source": "source"}, "'source' is no parameter"),
         ({"modle": "m"}, "Did you mean 'model'"),
         ({"min_distance": -1}, "'min_distance' must be"),
+        ({"decontaminate": "words+meaning"}, "needs benchmarks"),
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: No row holds"),

@@ -237,7 +237,7 @@ def test_a_layer_named_by_hand():
     [
         ("layers.1.self_attn.value", ["must name one", "down_proj"]),
         ("self_attn.v_proj", ["More than one", "layers.0.self_attn.v_proj"]),
-        ("", ["layer=''"]),
+        ("", ["layer"]),
     ],
 )
 def test_a_name_of_no_layer(layer, words):

@@ -13,16 +13,18 @@ import pytest
 import torch
 import transformers
 
+import uniproto
 from support.finetuning import tiny_model
 from uniproto.cli import main
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
-from uniproto.lm import gradients, hidden_states
+from uniproto.lm import Gradients, HiddenStates, gradients, hidden_states
 from uniproto.lm.features.adam_moments import Moments, adam_steps
 from uniproto.lm.features.gradient_features import projected
 from uniproto.lm.features.language import what_is_wrong_with
 from uniproto.lm.features.losses import NO_LABEL
-from uniproto.lm.finetune.tokens import encoded
-from uniproto.lm.models import load_model, lora_targets
+from uniproto.lm.features.tokens import encoded
+from uniproto.lm.finetune.lora import lora_targets
+from uniproto.lm.models import load_model
 
 TEMPLATE = "Q {instruction} A "
 ROWS = [
@@ -168,6 +170,32 @@ def test_rows_without_an_answer_are_skipped_and_counted(model):
         gradients([ROWS[0], {"instruction": "1", "output": None}], model=model, template=TEMPLATE)
 
 
+@pytest.mark.parametrize(
+    ("value", "vectors", "options"),
+    [
+        (Gradients, gradients, {"width": 32}),
+        (HiddenStates, hidden_states, {"pooling": "position"}),
+    ],
+)
+def test_a_selection_by_a_language_model(model, tmp_path, value, vectors, options):
+    """Rows without an answer keep their numbers; files, tables and lists of dicts are the same."""
+    rows = [*ROWS[:3], {"source": "sums", "instruction": "none", "output": " "}, *ROWS[3:]]
+    kept = [row for row in range(len(rows)) if row != 3]
+    found = vectors([rows[row] for row in kept], model=model, **options)
+    expected = uniproto.select(found.vectors, 4, metric="cosine")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for source in (path, rows):
+        selection = uniproto.select(source, 4, features=value(model, **options))
+        assert selection.indices.tolist() == [kept[row] for row in expected.indices]
+        assert selection.cost == pytest.approx(expected.cost)
+        assert selection.details.given.without[0].tolist() == [3]
+    of_target = uniproto.select(path, 2, ROWS[5:8], features=value(model, **options))
+    aim = vectors(ROWS[5:8], model=model, **options).vectors
+    by_hand = uniproto.select(found.vectors, 2, aim, metric="cosine")
+    assert of_target.indices.tolist() == [kept[row] for row in by_hand.indices]
+
+
 def test_long_examples_keep_an_answer_token(model):
     rows = [{"instruction": "7" * 300, "output": "1"}, {"instruction": "1", "output": "2" * 300}]
     found = gradients(rows, model=model, template=TEMPLATE, width=16)  # the model reads 128
@@ -224,7 +252,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, ada
         ({"layer": "model.layers.9.v_proj"}, "must name one linear layer .*layers.1"),
         ({"layer": "lora"}, "need an adapter"),
         ({"adapter": str(tmp_path)}, "Name the adapter"),
-        ({"adam": True, "adapter": adapter}, "Did you mean layer='adam'"),
+        ({"adam": True, "adapter": adapter}, "'adam' is no parameter"),
         ({"template": "no place"}, "must hold {instruction}"),
         ({"width": 0}, "width"),
     ):
@@ -303,3 +331,16 @@ def test_embedding_on_ray_gives_the_same_vectors(rows_file, model):
     np.testing.assert_allclose(here, there, atol=1e-6)
     found = gradients(ROWS, model=model, template=TEMPLATE, width=32)
     assert found.notes["from_cache"] == len(ROWS)  # Ray's vectors are in the same cache
+
+
+def test_tool_calls_are_read_and_a_message_without_anything_is_not():
+    from uniproto.lm.features.language import what_is_wrong_with
+
+    call = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]
+    talk = [
+        {"role": "user", "content": "1 + 1?", "tool_calls": None},
+        {"role": "assistant", "content": None, "tool_calls": call},
+        {"role": "tool", "content": "2"},
+    ]
+    assert what_is_wrong_with(talk) is None
+    assert what_is_wrong_with([*talk, {"role": "assistant", "content": None}]) is not None

@@ -26,11 +26,12 @@ from uniproto.cli import main
 from uniproto.cli.finetune import read_config
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.batches.methods import BATCH_METHODS
+from uniproto.lm.features.tokens import SourcedExample, tokenise
 from uniproto.lm.finetune.data import read_rows, split_places
 from uniproto.lm.finetune.folder import claimed, last_checkpoint
+from uniproto.lm.finetune.lora import lora_targets
 from uniproto.lm.finetune.settings import FinetuneSettings, preset
-from uniproto.lm.finetune.tokens import SourcedExample, tokenise
-from uniproto.lm.models import load_model, lora_targets
+from uniproto.lm.models import load_model
 from uniproto.runs.journal import read_metrics
 
 
@@ -416,7 +417,7 @@ def test_short_memory(model_folder, data, tmp_path, method):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--pool", "3", "--keep", "4"), "keep=4 must not exceed pool=3"),
+        (("--pool", "3", "--keep", "4"), "--keep must not exceed pool=3"),
         (("--pool", "500"), "--pool 500 must not exceed the"),
         (
             ("--source", "origin"),
@@ -427,14 +428,14 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--max-length", "900"), "model's context of 64 tokens"),
         (("--template", "nothing"), "--template must hold {instruction}"),
         (("--layer", "nowhere"), "must name one linear layer"),
-        (("--lora-targets", "w_q"), "--lora-targets: the model has no w_q"),
+        (("--lora-targets", "w_q"), "the model, which has no w_q"),
         (("--model", "/nowhere/at/all"), "There is no such folder or file"),
         (("--steps", "0"), "--steps must be at least 1"),
         (("--lora-r", "-1"), "--lora-r must be at least 0"),
         (("--lora-dropout", "2"), "--lora-dropout 2.0 must be from 0 to below 1"),
         (("--learning-rate", "nan"), "--learning-rate"),
         (("--seed", "4294967296"), "--seed 4294967296 must be from 0"),
-        (("--report-to", "paper"), "--report-to: 'paper' is not among"),
+        (("--report-to", "paper"), "that is installed, not 'paper'"),
         (("--report-to", "wandb"), "pip install wandb"),
         (("--quantize", "4bit"), "pip install bitsandbytes"),
         (("--lora-r", "0", "--merge"), "--merge needs adapters"),
@@ -598,7 +599,7 @@ def test_a_damaged_checkpoint_is_one_clear_error(model_folder, data, tmp_path, c
         whole = (checkpoint / name).read_bytes()
         truncate(checkpoint / name, 0.5)
         said = error_of(capsys, words(model_folder, data, out))
-        assert said.startswith(f"uniproto: error: {checkpoint}: the run must go on")
+        assert said.startswith(f"uniproto: error: {checkpoint}: the run must resume")
         assert "could not be loaded" in said
         assert "--fresh" in said
         (checkpoint / name).unlink()  # without it the Trainer would begin it anew
@@ -693,7 +694,7 @@ def test_columns_with_usual_names_are_known(names, expected, tmp_path):
     path = tmp_path / "s.jsonl"
     path.write_text(json.dumps(dict(zip(names, values, strict=False))) + "\n")
     assert read_rows(path, source="source", may_lack_source=True) == [expected]
-    with pytest.raises(InputFileError, match="--source must be"):
+    with pytest.raises(InputFileError, match="'source' must be"):
         read_rows(path, source="topic")
 
 

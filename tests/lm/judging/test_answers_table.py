@@ -34,3 +34,20 @@ def test_every_verdict_of_the_table() -> None:
         if _verdict(row) is not row["right"]
     ]
     assert not wrong, "\n".join(wrong)
+
+
+PAIRS = Path(__file__).parents[3] / "benchmarks" / "judge_pairs.jsonl"
+KNOWN_MISSES = 5
+
+
+def test_natural_pairs() -> None:
+    pairs = [json.loads(line) for line in PAIRS.read_text("utf-8").splitlines()]
+    assert len(pairs) >= 200
+    wrong = [
+        pair
+        for pair in pairs
+        if same_answer(extract_answer(pair["text"], "math"), pair["gold"], "math", time_limit=60)
+        is not pair["right"]
+    ]
+    assert len(wrong) <= KNOWN_MISSES, wrong
+    assert sum(not pair["right"] for pair in wrong) <= 1  # a wrong answer called right

@@ -107,7 +107,7 @@ def test_the_table_is_printed(
         (["--suite", "gsm8k", "--allow-partial"], "must have its 1,319 questions. Got 0"),
         (["--suite", "multirc"], "no MultiRC/val.jsonl"),
         (["--suite", "sst3"], "Did you mean 'sst2'"),
-        (["--suite", "cb", "--limit", "0"], "'limit' must be at least 1"),
+        (["--suite", "cb", "--limit", "0"], "--limit must be at least 1"),
         (["--suite", "cb", "--template", "Q"], "must hold {instruction}"),
     ],
 )

@@ -170,6 +170,7 @@ def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`evaluate` on made-up questions, in silence, with programs that need no sandbox."""
     from uniproto.lm.judging import run as evaluating
 
+    (tmp_path / "data").mkdir()
     monkeypatch.setattr(evaluating, "run_program", lambda *_, **__: None)
     monkeypatch.setattr(evaluating, "containment", lambda: "pretended")
 
@@ -189,7 +190,7 @@ def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def start(model: Any, **options: Any) -> Evaluation:
         usual = {
             "suite": "svamp",
-            "data": tmp_path,
+            "data": tmp_path / "data",
             "out": tmp_path / "out",
             "template": TEMPLATE,
             "batch_size": 2,
@@ -204,7 +205,7 @@ def quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_scores_table_and_files(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     found = quietly(Adder())
     score = found.scores["svamp"]
     assert (score["right"], score["questions"], score["by_program"]) == (15, 30, 15)
@@ -238,7 +239,7 @@ def test_the_averages_are_the_papers(tmp_path: Path, quietly: Any) -> None:
         for place, name in enumerate(names)
         for n in range(place + 2)
     ]
-    (tmp_path / "math_test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "data" / "math_test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     scores = quietly(Adder(), suite="math").scores
     each = [scores[name]["accuracy"] for name in names]
     assert each == pytest.approx([1 / 2, 2 / 3, 1 / 2, 3 / 5, 1 / 2, 4 / 7])
@@ -255,7 +256,7 @@ def test_the_averages_are_the_papers(tmp_path: Path, quietly: Any) -> None:
 
 
 def test_a_finished_evaluation_asks_nothing(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     first, second = Adder(), Adder()
     one = quietly(first)
     two = quietly(second)
@@ -266,7 +267,7 @@ def test_a_finished_evaluation_asks_nothing(tmp_path: Path, quietly: Any) -> Non
 
 
 def test_it_goes_on_after_a_failure(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
 
     class Dies(Adder):
         def generate(self, prompts: Sequence[str]) -> list[Any]:
@@ -291,7 +292,7 @@ def test_it_goes_on_after_a_failure(tmp_path: Path, quietly: Any) -> None:
 
 
 def test_other_settings_are_refused_with_the_difference(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     quietly(Adder())
     with pytest.raises(InvalidInputError, match=r"max_new_tokens = 2048 in the folder, 99 now"):
         quietly(Adder(), max_new_tokens=99)
@@ -312,7 +313,7 @@ def test_starting_over_leaves_no_old_results(tmp_path: Path, quietly: Any) -> No
         def generate(self, prompts: Sequence[str]) -> list[Any]:
             raise RuntimeError("the model died")
 
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     quietly(Adder())
     with pytest.raises(RuntimeError, match="the model died"):
         quietly(Dying(), fresh=True)
@@ -321,7 +322,7 @@ def test_starting_over_leaves_no_old_results(tmp_path: Path, quietly: Any) -> No
 
 
 def test_a_limit_is_told_everywhere(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path, 1000)
+    write_questions(tmp_path / "data", 1000)
     found = quietly(Adder(), limit=10, allow_partial=False)
     note = "the first 10 of 1,000"
     assert found.notes == {"svamp": note}
@@ -339,7 +340,7 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, quietly: Any) -> No
                 quietly(Adder(), limit=5, fresh=True)
             return super().generate(prompts)
 
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     assert quietly(SecondRun(), limit=4).scores["svamp"]["questions"] == 4
 
 
@@ -357,7 +358,7 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, quietly: Any) -> No
 def test_files_of_other_programs_are_never_touched(
     tmp_path: Path, quietly: Any, files: dict[str, str], fresh: bool
 ) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     out = tmp_path / "out"
     out.mkdir()
     for name, content in files.items():
@@ -368,7 +369,7 @@ def test_files_of_other_programs_are_never_touched(
 
 
 def test_a_folder_with_an_input_in_it_is_refused(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OutputError, match="is or contains"):
         quietly(Adder(), out=tmp_path)
@@ -383,12 +384,12 @@ def test_a_folder_with_an_input_in_it_is_refused(tmp_path: Path, quietly: Any) -
         ({"program_seconds": 0}, "program_seconds"),
         ({"device": "tpu"}, "'device' must be one of auto, cpu"),
         ({"limit": 0}, "'limit' must be at least 1"),
-        ({"template": "no place"}, "template must hold {instruction}"),
+        ({"template": "no place"}, "template' must hold {instruction}"),
         ({"suite": "gsm"}, "Did you mean 'gsm8k'"),
     ],
 )
 def test_bad_options(tmp_path: Path, quietly: Any, options: dict[str, Any], words: str) -> None:
-    write_questions(tmp_path)
+    write_questions(tmp_path / "data")
     with pytest.raises(InvalidInputError, match=re.escape(words)):
         quietly(Adder(), **options)
     assert not (tmp_path / "out").exists()
@@ -400,16 +401,18 @@ def test_a_system_without_walls_refuses_before_any_work(
     import uniproto.lm.judging.sandbox as sandbox
 
     monkeypatch.setattr(sandbox, "_offered", lambda: (None, ("no namespaces",)))
-    write_questions(tmp_path)
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    write_questions(data)
     model = Adder()
     with pytest.raises(sandbox.ContainmentError, match="trust-generated-code"):
-        evaluate(model, suite="svamp", data=tmp_path, out=tmp_path / "out", allow_partial=True)
+        evaluate(model, suite="svamp", data=data, out=out, allow_partial=True)
     assert model.asked == []
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
 
 
 def test_hostile_output_reaches_the_files_as_text(tmp_path: Path, quietly: Any) -> None:
-    write_questions(tmp_path, 1)
+    write_questions(tmp_path / "data", 1)
     nasty = "</script><script>window.hacked=1</script>\ud800\x00\u2028"
     found = quietly(Scripted({}, {"What": nasty}))
     assert found.items[0]["output"] == nasty

@@ -15,14 +15,14 @@ import transformers
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features import cache as cache_module
 from uniproto.lm.features.language import TEMPLATE
-from uniproto.lm.finetune.tokens import encoded_chat
+from uniproto.lm.features.tokens import encoded_chat
+from uniproto.lm.finetune.folder import ModelPlace, locate
 from uniproto.lm.judging import evaluate, language_model
 from uniproto.lm.judging.language_model import (
     Batches,
     LanguageModel,
     load_language_model,
 )
-from uniproto.lm.models import ModelPlace, locate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STORIES = Path(__file__).resolve().parents[4] / "shared" / "data" / "models" / "stories260k"

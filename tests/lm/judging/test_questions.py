@@ -227,7 +227,7 @@ def test_superglue_from_an_archive(glue: Path, tmp_path: Path) -> None:
 def test_superglue_errors(glue: Path) -> None:
     with pytest.raises(InputFileError, match=r"cb must have its 250 questions. Got 1"):
         superglue_rows("cb", "train", glue)
-    with pytest.raises(InvalidInputError, match="examples must lie between 1 and the 2"):
+    with pytest.raises(InvalidInputError, match="'examples' must lie between 1 and the 2"):
         superglue_rows("sst2", "train", glue, allow_partial=True, examples=3)
     with pytest.raises(InvalidInputError, match="'split'"):
         superglue_rows("sst2", "test", glue)

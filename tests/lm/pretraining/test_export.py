@@ -148,7 +148,7 @@ def test_rows_that_cannot_be_used_are_never_chosen():
 
 def test_bad_arguments_of_the_choice():
     features = jnp.ones((4, 2))
-    with pytest.raises(InvalidInputError, match="keep=5 must not exceed"):
+    with pytest.raises(InvalidInputError, match="'keep' 5 must not exceed"):
         choose_rows(features, 5)
     with pytest.raises(InvalidInputError, match="'metric' must be one of"):
         choose_rows(features, 2, metric="l1")

@@ -235,12 +235,12 @@ def test_two_devices_train_the_same_model(tokens, tmp_path, no_curves):
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--keep", "9"], "keep=9"),
+        (["--keep", "9"], "--keep must not exceed pool=8"),
         (["--pool", "7000"], "must hold 7000 training sequences"),
         (["--length", "4000", "--pool", "1", "--keep", "1"], "4000 + 1"),
         (["--steps", "0"], "--steps must be at least 1"),
         (["--plan", "entropy"], "Did you mean 'entropic'?"),
-        (["--devices", "3"], "--pool 8 must be a multiple of the 3 devices"),
+        (["--devices", "3"], "--pool must be a multiple of the 3 devices"),
         (["--devices", "4"], "--devices must not exceed"),
         (["--vocab-size", "999"], "in the folder, 999 now"),
         (["--seed", str(2**32)], "--seed must be from 0 to 2^32 - 1"),
@@ -252,14 +252,14 @@ def test_bad_options_are_told_before_anything_is_written(tokens, tmp_path, capsy
 
 
 def test_other_bad_input(corpus, tmp_path):
-    with pytest.raises(InvalidInputError, match="--data"):
+    with pytest.raises(InvalidInputError, match="'data' must name"):
         PretrainSettings(out=str(tmp_path))
     with pytest.raises(InvalidInputError, match="Did you mean '60m'"):
         pretrain(PretrainSettings(out=str(tmp_path), data=str(corpus), size="60M", quiet=True))
     short = tmp_path / "texts" / "short.txt"
     short.parent.mkdir()
     short.write_text("not much")
-    with pytest.raises(InvalidInputError, match="--data must hold 128 training sequences"):
+    with pytest.raises(InvalidInputError, match="'data' must hold 128 training sequences"):
         pretrain(
             PretrainSettings(out=str(tmp_path / "a"), data=str(short), size="tiny", quiet=True)
         )
@@ -267,7 +267,7 @@ def test_other_bad_input(corpus, tmp_path):
     long.write_text(json.dumps({"text": " ".join(WORDS * 2000)}))
     with pytest.raises(InvalidInputError, match="0 tokens, of 0 of the 1 documents"):
         pretrain(PretrainSettings(out=str(tmp_path / "c"), data=str(long), length=8, quiet=True))
-    with pytest.raises(InvalidInputError, match="--validation"):
+    with pytest.raises(InvalidInputError, match="'validation' must be above 0"):
         pretrain(
             PretrainSettings(
                 out=str(tmp_path / "b"), data=str(corpus), size="tiny", validation=0.9, quiet=True

@@ -213,13 +213,13 @@ def test_decay_moves_matrices_and_no_norms():
     ("wrong", "said"),
     [
         ({"method": "unprot"}, "Did you mean 'uniproto'"),
-        ({"keep": 9}, "keep=9 must not exceed pool=8"),
+        ({"keep": 9}, "'keep' must not exceed pool=8"),
         ({"keep": 0}, "'keep' must be at least 1"),
         ({"plan": "resolve"}, "'plan' must be one of"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a finite number above 0"),
-        ({"clip": 0.0}, "clip must be a finite number above 0"),
+        ({"learning_rate": float("nan")}, "'learning_rate' must be a finite number above 0"),
+        ({"clip": 0.0}, "'clip' must be a finite number above 0"),
         ({"schedule": "cosine"}, "needs steps, above warmup"),
-        ({"method": "greats", "anchors": 9}, "anchors=9 must not exceed pool=8"),
+        ({"method": "greats", "anchors": 9}, "'anchors' must not exceed pool=8"),
         ({"pool": 8192, "keep": 4096}, "must be below"),
     ],
 )

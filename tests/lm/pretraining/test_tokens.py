@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.lm.pretraining.preparation import (
-    Preparation,
+    TokenPreparation,
     held_out,
     prepare_tokens,
 )
@@ -50,7 +50,7 @@ def corpus(tmp_path_factory):
 
 
 def prepared(folder, corpus, **options):
-    return prepare_tokens(folder, Preparation(data=str(corpus), **options), 0, shown=False)
+    return prepare_tokens(folder, TokenPreparation(data=str(corpus), **options), 0, shown=False)
 
 
 def read_back(tokens, part):
@@ -91,11 +91,11 @@ def test_a_complete_folder_is_used_and_its_options_are_checked(corpus, tmp_path)
     made = prepared(tmp_path, corpus, vocab_size=300)
     before = (tmp_path / "tokens.json").stat().st_mtime_ns
     assert prepared(tmp_path, corpus).header == made.header
-    assert prepare_tokens(tmp_path, Preparation()).header == made.header
-    assert prepare_tokens(tmp_path, Preparation(vocab_size=300)).header == made.header
+    assert prepare_tokens(tmp_path, TokenPreparation()).header == made.header
+    assert prepare_tokens(tmp_path, TokenPreparation(vocab_size=300)).header == made.header
     assert (tmp_path / "tokens.json").stat().st_mtime_ns == before
     with pytest.raises(InvalidInputError, match="vocab_size = 300 in the folder, 400 now"):
-        prepare_tokens(tmp_path, Preparation(vocab_size=400))
+        prepare_tokens(tmp_path, TokenPreparation(vocab_size=400))
     other = tmp_path / "other.jsonl"
     other.write_text('{"text": "something else"}\n')
     with pytest.raises(InvalidInputError, match=r"corpus = .*--tokens"):
@@ -104,7 +104,7 @@ def test_a_complete_folder_is_used_and_its_options_are_checked(corpus, tmp_path)
 
 def test_folders_that_are_not_complete_are_told(corpus, tmp_path):
     with pytest.raises(InputFileError, match="--data"):
-        prepare_tokens(tmp_path / "none", Preparation())
+        prepare_tokens(tmp_path / "none", TokenPreparation())
     prepared(tmp_path, corpus)
     (tmp_path / TRAIN).write_bytes(b"short")
     with pytest.raises(InputFileError, match="another size than"):
@@ -140,7 +140,7 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
 
 @pytest.mark.parametrize("size", [100, 0])
 def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
-    with pytest.raises(InvalidInputError, match="--vocab-size must be at least 257"):
+    with pytest.raises(InvalidInputError, match="'vocab_size' must be at least 257"):
         prepared(tmp_path, corpus, vocab_size=size)
 
 
@@ -203,7 +203,7 @@ def slowly(*given):
         yield document
 made.read_documents = slowly
 made._AT_ONCE = 2000
-made.prepare_tokens(sys.argv[1], made.Preparation(data=sys.argv[2]), 0, False)
+made.prepare_tokens(sys.argv[1], made.TokenPreparation(data=sys.argv[2]), 0, False)
 """
 
 
@@ -250,7 +250,7 @@ def test_a_small_corpus_has_both_parts(tmp_path, name, seed):
         else "".join(json.dumps({"text": each}) + "\n" for each in words)
     )
     (tmp_path / name).write_text(text)
-    asked = Preparation(data=str(tmp_path / name))
+    asked = TokenPreparation(data=str(tmp_path / name))
     tokens = prepare_tokens(tmp_path / "tokens", asked, seed, shown=False)
     assert tokens.header["validation_tokens"] > 0
     assert tokens.header["train_tokens"] > tokens.header["validation_tokens"]
@@ -258,8 +258,8 @@ def test_a_small_corpus_has_both_parts(tmp_path, name, seed):
 
 def test_own_tokens_may_be_made_anew(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join("alpha beta gamma" for _ in range(500)))
-    first = Preparation(data=str(tmp_path / "a.txt"))
-    other = Preparation(data=str(tmp_path / "a.txt"), validation=0.3)
+    first = TokenPreparation(data=str(tmp_path / "a.txt"))
+    other = TokenPreparation(data=str(tmp_path / "a.txt"), validation=0.3)
     prepare_tokens(tmp_path / "tokens", first, shown=False)
     with pytest.raises(InvalidInputError, match=r"validation = 0\.05 in the folder, 0\.3 now"):
         prepare_tokens(tmp_path / "tokens", other, shown=False)

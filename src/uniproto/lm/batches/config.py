@@ -9,12 +9,12 @@ from typing import Any
 from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.lm.batches.methods import BATCH_METHODS, BatchMethod, as_batch_method
 from uniproto.lm.batches.selector import MODES, BatchSelector
+from uniproto.lm.features.language import MOMENTS
 from uniproto.methods import Method
 from uniproto.runtime.settings import setting
 
 FEATURES = ("gradient", "zeroth-order", "adapters", "embedding")
 LOSSES = ("example", "token")
-MOMENTS = ("optimizer", "pool", "example")  # explained in `adam_moments.py`, which needs torch
 
 
 @dataclass(frozen=True)
@@ -119,18 +119,22 @@ class SelectionConfig:
         # The selector says what is wrong with the method and its options.
         self.selector(self.keep, seed=0 if self.seed is None else self.seed)
         if self.keep > self.pool:
-            raise InvalidInputError(f"keep={self.keep} must not exceed pool={self.pool}.")
+            raise InvalidInputError(
+                f"must not exceed pool={self.pool} (got {self.keep}).", parameter="keep"
+            )
         for name, known in (("features", FEATURES), ("loss", LOSSES), ("moments", MOMENTS)):
             if getattr(self, name) is not None:
                 require_name(name, getattr(self, name), known)
         if isinstance(self.keep_small, float) and not 0 < self.keep_small < 1:
             raise InvalidInputError(
-                f"keep_small={self.keep_small} must lie between 0 and 1 as a share of the data "
-                "(0.01 for 1 %)."
+                f"{self.keep_small} must lie between 0 and 1 as a share of the data "
+                "(0.01 for 1 %).",
+                parameter="keep_small",
             )
         if self.loss_fn is not None and self.name == "greats":
             raise InvalidInputError(
-                "method='greats' takes no loss_fn: it compares whole gradients of language models."
+                "is 'greats', which takes no loss_fn: it compares gradients of language models.",
+                parameter="method",
             )
         if self.loss_fn is not None and self.differentiates and self.layer is None:
             raise InvalidInputError(

@@ -81,8 +81,8 @@ def as_numbers(values: Any, parameter: str, dimensions: int) -> NDArray[Any]:
     if array.ndim != dimensions or 0 in array.shape:
         shape = "one row per example" if dimensions == 2 else "one number per example"
         raise InvalidInputError(
-            f"{parameter} must have {dimensions} dimension(s) with {shape}, not shape "
-            f"{array.shape}."
+            f"must have {dimensions} dimension(s) with {shape}, not shape {array.shape}.",
+            parameter=parameter,
         )
     return np.ascontiguousarray(array, dtype=float_type(array.dtype))
 
@@ -98,8 +98,8 @@ def off_device(values: Any) -> Any:
 def _square(matrix: NDArray[Any], parameter: str) -> NDArray[Any]:
     if matrix.shape[0] != matrix.shape[1]:
         raise InvalidInputError(
-            f"{parameter} must be square, the pool compared with itself, not of shape "
-            f"{matrix.shape}."
+            f"must be square, the pool compared with itself, not of shape {matrix.shape}.",
+            parameter=parameter,
         )
     return matrix
 
@@ -154,7 +154,8 @@ def pool_costs(
             costs = _costs(_double(features), metric, bandwidth)
         if not np.isfinite(costs.sum()):
             raise InvalidInputError(
-                f"features are too large: their {metric} costs overflow. Scale them down."
+                f"are too large: their {metric} costs overflow. Scale them down.",
+                parameter="features",
             )
     return costs
 
@@ -172,8 +173,9 @@ def _costs(
         return _curved(_nothing_to_itself(_squared_distances(features)), known, bandwidth)
     if isinstance(features, Gram):
         raise InvalidInputError(
-            f"metric={metric!r} needs the features themselves, not a Gram. Pass an array, or use "
-            "metric='dot' or metric='cosine'."
+            f"is {metric!r}, which needs the features themselves, not a Gram. Pass an array, or "
+            "use metric='dot' or metric='cosine'.",
+            parameter="metric",
         )
     if known is None:
         return features.max() - features if metric == "similarity" else features
@@ -267,8 +269,9 @@ def require_costs_of_at_least_zero(costs: NDArray[Any]) -> None:
     lowest = float(costs.min())
     if lowest < -_NEGLIGIBLE * max(float(costs.max()), -lowest):
         raise InvalidInputError(
-            f"features must hold costs of at least 0, not {lowest:g}. Pass metric='similarity' if "
-            "larger means closer."
+            f"must hold costs of at least 0, not {lowest:g}. Pass metric='similarity' if "
+            "larger means closer.",
+            parameter="features",
         )
 
 
@@ -288,6 +291,7 @@ def require_directions(features: NDArray[Any] | Gram) -> None:
     copies = bool((beside_first > 0).all()) and np.ptp(lengths) <= _PARALLEL * lengths.max()
     if on_one_line and not copies:
         raise InvalidInputError(
-            "metric must not be 'cosine' for features of rank one, whose cosines are all 1 or -1. "
-            "Use metric='l1', or gradients from backpropagation."
+            "must not be 'cosine' for features of rank one, whose cosines are all 1 or -1. "
+            "Use metric='l1', or gradients from backpropagation.",
+            parameter="metric",
         )

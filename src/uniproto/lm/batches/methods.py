@@ -1,16 +1,16 @@
 """How each method chooses k examples of one pool, or of one source of it.
 
-Every function takes a `Part` and returns k of its rows, in the order picked. Of equals the lowest
-row is taken first. Nothing here reads a random number that does not come from `Part.random`.
+Every function takes a `Part` and returns k of its rows, in the order picked; those with compiled
+loops take all parts at once. Of equals the lowest row is taken first. Nothing here reads a random
+number that does not come from `Part.random`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from uniproto.errors import InvalidInputError, require_name
 from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import MATRIX_METRICS
-from uniproto.geometry.cpu_lists import sort_rows
 from uniproto.lm.batches.inputs import (
     Gram,
     as_numbers,
@@ -77,29 +76,30 @@ class Part:
         return pool_costs(features, self.metric, self.bandwidth)
 
 
-def pick_greedily(part: Part, k: int) -> Rows:
+def pick_greedily(parts: list[Part], counts: list[int]) -> list[Rows]:
     """UniPROT with plan `extend`: source and target are these examples, each prototype 1/k."""
-    return fill_picks(part.costs, k)[0]
+    return fill_picks([part.costs for part in parts], counts, exchanges=False)[0]
 
 
-def pick_uniproto(part: Part, k: int) -> Rows:
+def pick_uniproto(parts: list[Part], counts: list[int]) -> list[Rows]:
     """The same, and then a few exact exchanges; of few sets of examples the best."""
-    from uniproto.lm.batches.kernels import improve_in_pool
-
-    costs = part.costs
-    return improve_in_pool(costs, fill_picks(costs, k)[0])
+    return fill_picks([part.costs for part in parts], counts, exchanges=True)[0]
 
 
-def fill_picks(costs: NDArray[Any], k: int) -> tuple[Rows, NDArray[np.float64]]:
-    """The picks of `uniproto.algorithm.uniprot` on these costs, and what each of them cost."""
-    from uniproto.lm.batches.kernels import (
-        pick_by_fills,  # Numba: a command's help needs none of it
-    )
+def fill_picks(
+    costs: list[NDArray[Any]], counts: list[int], *, exchanges: bool
+) -> tuple[list[Rows], NDArray[np.float64]]:
+    """The picks of `uniproto.algorithm.uniprot` on each of these costs, and what each pick cost.
 
-    n = costs.shape[1]
-    common = math.gcd(k, n)  # integer masses: each column offers k, each pick needs n
-    columns = np.broadcast_to(np.arange(n, dtype=np.int32), costs.shape)
-    return pick_by_fills(*sort_rows(costs, columns, n), k, k // common, n // common)
+    Exchanges improve them. One call for all: a compiled function takes longer to call than to
+    choose from a small source.
+    """
+    from uniproto.lm.batches.kernels import choose  # Numba: a command's help needs none of it
+
+    flat = np.concatenate([matrix.ravel() for matrix in costs], dtype=np.float64)
+    sizes = np.array([len(matrix) for matrix in costs])
+    picks, paid = choose(flat, sizes, np.array(counts), exchanges)
+    return np.split(picks, np.cumsum(counts)[:-1]), paid
 
 
 def pick_medoids(part: Part, k: int) -> Rows:
@@ -139,7 +139,8 @@ def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.f
         products = features.validation
         if products is None:
             raise InvalidInputError(
-                "method='greats' needs features.validation. Pass Gram(pool, validation)."
+                "is 'greats', which needs features.validation. Pass Gram(pool, validation).",
+                parameter="method",
             )
         # An anchor that is not finite spoils its whole column, an example only its own row.
         products = products[:, np.isfinite(products).any(axis=0)]
@@ -147,8 +148,9 @@ def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.f
             return products.mean(axis=1, dtype=np.float64)
     elif anchors is None:
         raise InvalidInputError(
-            "method='greats' needs validation_features: gradients of a few examples drawn at "
-            "random."
+            "is 'greats', which needs validation_features: gradients of a few examples drawn at "
+            "random.",
+            parameter="method",
         )
     else:
         anchors = as_numbers(anchors, "validation_features", 2)
@@ -156,8 +158,9 @@ def validation_gain(features: NDArray[Any] | Gram, anchors: Any) -> NDArray[np.f
         if len(anchors):
             return features @ anchors.mean(axis=0, dtype=np.float64)
     raise InvalidInputError(
-        "validation_features must hold an anchor without NaN or infinity. Draw others, or lower "
-        "the learning rate if training has diverged."
+        "must hold an anchor without NaN or infinity. Draw others, or lower "
+        "the learning rate if training has diverged.",
+        parameter="validation_features",
     )
 
 
@@ -190,7 +193,8 @@ class BatchMethod:
     """A way of choosing, what it needs beside the pool, and its usual settings."""
 
     name: str
-    pick: Callable[[Part, int], Rows]
+    pick: Callable[..., Any]  # of a part and how many of it, or of lists of both
+    takes_lists: bool = False
     needs: frozenset[str] = frozenset({"features"})  # of the arguments of a call
     gradients: bool = False  # needs norms or inner products, not only costs
     random: bool = False
@@ -208,14 +212,20 @@ class BatchMethod:
         """Whether it looks at costs between examples."""
         return "features" in self.needs and not self.gradients
 
+    def picks(self, parts: list[Part], counts: list[int]) -> list[Rows]:
+        """The chosen rows of every part."""
+        if self.takes_lists:
+            return cast("list[Rows]", self.pick(parts, counts))
+        return [self.pick(part, k) for part, k in zip(parts, counts, strict=True)]
+
 
 BATCH_METHODS = {
     method.name: method
     for method in (
         # W₁ with Euclidean costs bounds the error of the batch's mean gradient; inner products
         # favour long gradients, which bends it.
-        BatchMethod("uniproto", pick_uniproto, metric="euclidean", loss="example"),
-        BatchMethod("greedy", pick_greedily, metric="euclidean", loss="example"),
+        BatchMethod("uniproto", pick_uniproto, True, metric="euclidean", loss="example"),
+        BatchMethod("greedy", pick_greedily, True, metric="euclidean", loss="example"),
         BatchMethod(
             "colm",
             pick_medoids,
@@ -255,7 +265,7 @@ def as_batch_method(method: str | Method) -> BatchMethod:
         return BATCH_METHODS[method.name]
     pick = partial(_pick_with, method)
     if isinstance(method, UniProto | Greedy):
-        return replace(BATCH_METHODS[method.name], pick=pick, random=True)
+        return replace(BATCH_METHODS[method.name], pick=pick, takes_lists=False, random=True)
     return BatchMethod(method.name, pick, random=True)
 
 

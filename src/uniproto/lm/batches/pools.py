@@ -122,7 +122,7 @@ def _require_all(batch: Any, examples: int) -> None:
 
 
 @dataclass(frozen=True)
-class Pool:
+class BatchPool:
     """One micro-batch before selection: the model's inputs, and each example's source and row.
 
     `inputs` has one row per example. A batch without padding is kept as it came in `flat`. `drawn`
@@ -139,7 +139,7 @@ class Pool:
     def examples_in(self, rows: int) -> int:
         """As many examples as so many rows of the data hold on average; at least one.
 
-        >>> Pool({}, size=20, sources=None, rows=None, drawn=8).examples_in(4)
+        >>> BatchPool({}, size=20, sources=None, rows=None, drawn=8).examples_in(4)
         10
         """
         return max(1, round(rows * self.size / (self.drawn or self.size)))
@@ -151,23 +151,24 @@ class Pool:
         return end_to_end(self.flat, spans(self.flat) or [], rows.tolist())
 
 
-def as_pool(batch: Any, source_column: str) -> Pool:
+def as_pool(batch: Any, source_column: str) -> BatchPool:
     """Separate the model's inputs from the sources and rows that `PoolCollator` added."""
     if not isinstance(batch, Mapping):
         raise InvalidInputError(
-            "data_collator must return a mapping with input_ids, as "
-            f"transformers.DataCollatorForSeq2Seq does, not {type(batch).__name__}."
+            "must return a mapping with input_ids, as "
+            f"transformers.DataCollatorForSeq2Seq does, not {type(batch).__name__}.",
+            parameter="data_collator",
         )
     inputs = dict(batch)
     sources, rows, drawn = (inputs.pop(each, None) for each in (SOURCES, ROWS, DRAWN))
     inputs.pop(source_column, None)  # the model would not know it
     parts = spans(inputs)
     if parts is None:
-        return Pool(inputs, batch_size(inputs), sources, rows, drawn=drawn)
-    return Pool(as_rows(inputs, parts), len(parts), sources, rows, inputs, drawn)
+        return BatchPool(inputs, batch_size(inputs), sources, rows, drawn=drawn)
+    return BatchPool(as_rows(inputs, parts), len(parts), sources, rows, inputs, drawn)
 
 
-def require_within_context(model: Any, pool: Pool) -> None:
+def require_within_context(model: Any, pool: BatchPool) -> None:
     """Refuse an example with more tokens than the model can read, before the model fails on it."""
     config = getattr(language_model(unwrapped(model)), "config", None)
     most = getattr(config, "max_position_embeddings", None)
@@ -262,7 +263,7 @@ class Window:
         if self.began is None:
             self.began = time.perf_counter()
 
-    def add(self, record: Any, pool: Pool, measured: bool) -> None:
+    def add(self, record: Any, pool: BatchPool, measured: bool) -> None:
         self.record = record if measured else None
         self.chosen += len(record.indices)
         self.pooled += pool.size

@@ -52,12 +52,12 @@ def by_largest_remainder(
     # A share that is whole but for rounding counts as whole.
     counts = np.clip(np.floor(wanted + 1e-9), 0, sizes).astype(np.int64)
     lots = random.permutation(len(sizes))
-    while counts.sum() != keep:
-        step = 1 if counts.sum() < keep else -1
+    while missing := keep - int(counts.sum()):
+        step = 1 if missing > 0 else -1
         left = np.round(step * (wanted - counts), 9)
         order = np.lexsort((lots, step * sizes, -left))
         free = counts < sizes if step > 0 else counts > 0
-        counts[next(source for source in order if free[source])] += step
+        counts[order[free[order]][: abs(missing)]] += step
     return counts
 
 

@@ -11,7 +11,7 @@ from uniproto.data.examples import as_example, as_text, usual_columns
 from uniproto.errors import InvalidInputError
 from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.inputs import Gram
-from uniproto.lm.batches.pools import Pool, columns_of
+from uniproto.lm.batches.pools import BatchPool, columns_of
 from uniproto.lm.features.gradient_features import gradient_features, zeroth_order_features
 from uniproto.lm.features.inner_products import gradient_inner_products
 from uniproto.lm.features.losses import example_losses
@@ -21,7 +21,7 @@ _BY_INNER_PRODUCTS = ("dot", "cosine", "euclidean", "sqeuclidean", "rbf")
 
 
 def scores_of(
-    pool: Pool,
+    pool: BatchPool,
     config: SelectionConfig,
     model: Any,
     optimizer: Any,
@@ -45,8 +45,9 @@ def scores_of(
         assert pool.rows is not None  # `NumberedRows` has put them in
         if len(pool.rows) != pool.size:
             raise InvalidInputError(
-                "features='embedding' takes no packed rows, which are not one text. Pass "
-                "features='gradient', or do not pack."
+                "is 'embedding', which takes no packed rows: they are not one text. Pass "
+                "features='gradient', or do not pack.",
+                parameter="features",
             )
         return {"features": embeddings[pool.rows]}
     # How gradients are taken
@@ -73,7 +74,7 @@ def scores_of(
 
 
 def _with_anchors(
-    pool: Pool,
+    pool: BatchPool,
     config: SelectionConfig,
     model: Any,
     anchors: Mapping[str, Any],
@@ -115,8 +116,9 @@ def embeddings_of(dataset: Any, config: SelectionConfig, tokenizer: Any = None) 
         vectors = np.asarray(config.embeddings)
         if vectors.ndim != 2 or len(vectors) != len(dataset):
             raise InvalidInputError(
-                f"embeddings must have one row per training example, {len(dataset)} in all, not "
-                f"shape {vectors.shape}."
+                f"must have one row per training example, {len(dataset)} in all, not "
+                f"shape {vectors.shape}.",
+                parameter="embeddings",
             )
         return vectors
     from uniproto.features import embed_text
@@ -147,6 +149,7 @@ def texts_of(
     if hasattr(tokenizer, "decode") and "input_ids" in present:
         return [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in rows]
     raise InvalidInputError(
-        f"text_column must name the texts to embed ({', '.join(present) or 'no columns'}); or pass "
-        "processing_class=tokenizer, or embeddings=vectors."
+        f"must name the texts to embed ({', '.join(present) or 'no columns'}); or pass "
+        "processing_class=tokenizer, or embeddings=vectors.",
+        parameter="text_column",
     )

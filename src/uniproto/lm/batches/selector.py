@@ -207,8 +207,9 @@ class BatchSelector:
             raise InvalidInputError("budgets gives every source its count: leave keep_small out.")
         if self._chooses.gradients and self._metric in MATRIX_METRICS:
             raise InvalidInputError(
-                f"method={self._chooses.name!r} needs gradients, not metric={self._metric!r}. Pass "
-                "gradients, or a Gram of their inner products."
+                f"is {self._chooses.name!r}, which needs gradients, not "
+                f"metric={self._metric!r}. Pass gradients, or a Gram of their inner products.",
+                parameter="method",
             )
 
     def _check_keep_small(self) -> None:
@@ -248,7 +249,9 @@ class BatchSelector:
             usable = self._usable(pool)
             blocks = self._blocks(usable, labels)
             self._require_comparable(pool.only(usable))
-            chosen = [rows[self._chooses.pick(pool.only(rows), k)] for rows, k in blocks]
+            parts, counts = [pool.only(rows) for rows, _ in blocks], [k for _, k in blocks]
+            picks = self._chooses.picks(parts, counts)
+            chosen = [rows[some] for (rows, _), some in zip(blocks, picks, strict=True)]
         indices = chosen[0] if len(chosen) == 1 else np.concatenate(chosen)
         self.last = BatchRecord(
             indices=indices,
@@ -271,9 +274,13 @@ class BatchSelector:
         needs, name = self._chooses.needs, self._chooses.name
         for parameter, given in (("features", features), ("losses", losses)):
             if given is None and parameter in needs:
-                raise InvalidInputError(f"method={name!r} needs {parameter}, one per example.")
+                raise InvalidInputError(
+                    f"is {name!r}, which needs {parameter}, one per example.", parameter="method"
+                )
         if sources is None and self.mode == "source":
-            raise InvalidInputError("mode='source' needs sources, one label per example.")
+            raise InvalidInputError(
+                "is 'source', which needs sources, one label per example.", parameter="mode"
+            )
         if features is not None:
             features = as_features(features, self._metric in MATRIX_METRICS)
         known = next((given for given in (features, losses, sources) if given is not None), None)
@@ -313,7 +320,8 @@ class BatchSelector:
             return usable
         if self.keep > pool.size and len(usable):
             raise InvalidInputError(
-                f"keep={self.keep} must not exceed the {pool.size} examples of the pool."
+                f"must not exceed the {pool.size} examples of the pool (got {self.keep}).",
+                parameter="keep",
             )
         if self.keep > len(usable):
             raise InfeasibleError(
@@ -347,8 +355,9 @@ class BatchSelector:
             return np.where(small, self._shared(self.keep, names, np.where(small, sizes, 0)), 0)
         if left < 0:
             raise InfeasibleError(
-                f"keep_small={self.keep_small} takes {counts.sum()} examples, more than "
-                f"keep={self.keep}. Lower keep_small or raise keep."
+                f"{self.keep_small} takes {counts.sum()} examples, more than "
+                f"keep={self.keep}. Lower keep_small or raise keep.",
+                parameter="keep_small",
             )
         others = np.where(small, 0, sizes)
         return counts + self._shared(left, names, others) if left and others.any() else counts

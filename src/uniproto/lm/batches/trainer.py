@@ -37,8 +37,8 @@ from uniproto.lm.batches.config import SelectionConfig
 from uniproto.lm.batches.flat_batches import ExampleLoss, counted_examples, spans
 from uniproto.lm.batches.pools import (
     ROWS,
+    BatchPool,
     NumberedRows,
-    Pool,
     PoolCollator,
     Window,
     as_pool,
@@ -199,8 +199,9 @@ class SelectionMixin(_Hooks):
             return self._pass(model, inputs, num_items_in_batch)
         if num_items_in_batch is None:
             raise InvalidInputError(
-                "micro_batch needs a loss that is a sum over counted tokens. Lower keep and "
-                "accumulate gradients instead."
+                "needs a loss that is a sum over counted tokens. Lower keep and "
+                "accumulate gradients instead.",
+                parameter="micro_batch",
             )
         parts = pieces(inputs, most)
         total: Any = 0.0
@@ -267,7 +268,7 @@ class SelectionMixin(_Hooks):
 
     # --- choosing --------------------------------------------------------------------------------
 
-    def _choose(self, pool: Pool, place: int) -> NDArray[np.int64]:
+    def _choose(self, pool: BatchPool, place: int) -> NDArray[np.int64]:
         """Rows of the pool, in the order picked."""
         config = self.selection
         require_within_context(self.model, pool)
@@ -288,7 +289,7 @@ class SelectionMixin(_Hooks):
         self._trained += len(rows)
         return rows
 
-    def _warn_of_few(self, keep: int, pool: Pool) -> None:
+    def _warn_of_few(self, keep: int, pool: BatchPool) -> None:
         """Say once that not every source can be in every step."""
         by_share = self.selection.mode == "source" and isinstance(self.selection.budgets, str)
         if self._warned or not by_share or pool.sources is None:
@@ -386,8 +387,9 @@ def require_packable(args: Any) -> None:
     strategy = getattr(args, "packing_strategy", None)
     if strategy not in _WITH_BORDERS:
         raise InvalidInputError(
-            "packing=True needs packing_strategy='bfd', which keeps examples apart, not "
-            f"{strategy!r}; or pass padding_free=True in place of it."
+            "needs packing_strategy='bfd', which keeps examples apart, not "
+            f"{strategy!r}; or pass padding_free=True in place of it.",
+            parameter="packing",
         )
 
 
@@ -436,7 +438,8 @@ def _require_example_loss(trainer: Any) -> None:
 def own_loss(received: str) -> InvalidInputError:
     """The refusal of a Trainer whose loss is not a mean over tokens."""
     return InvalidInputError(
-        f"loss='example' would replace {received}. Pass SelectionConfig(loss='token')."
+        f"is 'example', which would replace {received}. Pass SelectionConfig(loss='token').",
+        parameter="loss",
     )
 
 

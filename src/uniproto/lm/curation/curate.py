@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress, islice
@@ -15,7 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.columns import arrow_table
+from uniproto.data.disk import local_data
 from uniproto.data.examples import example_columns, is_plain_text
+from uniproto.data.files import possible_path
 from uniproto.data.tables import require_column
 from uniproto.errors import (
     InfeasibleError,
@@ -23,12 +28,16 @@ from uniproto.errors import (
     known_keywords,
     require_int,
     require_name,
+    warn_of_data,
 )
+from uniproto.features.cache import cache_folder
 from uniproto.features.embedded import Embedded, usable_rows
-from uniproto.features.files import Items
+from uniproto.features.files import Items, read_table
 from uniproto.features.text import what_is_wrong
-from uniproto.lm.curation.overlap import repeated_in_itself, repeated_rows
-from uniproto.lm.features.examples import Examples
+from uniproto.lm.curation.meaning import Embed, same_meaning, sentence_vectors
+from uniproto.lm.curation.overlap import Repeat
+from uniproto.lm.curation.repeats import repeats
+from uniproto.lm.features.examples import LanguageExamples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.lm.features.language_features import OPTIONS, gradients, hidden_states
 from uniproto.methods import Method, as_method
@@ -39,10 +48,14 @@ from uniproto.problem.values import Limits
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
+_STREAMED_AT_ONCE = 10_000  # rows
+_MANY_DROPPED = 0.05  # of the pool's rows: people are warned
 FEATURES = ("gradients", "hidden", "text")
 COLUMNS = ("text", "prompt", "answer", "messages")  # that are looked at, by what they hold
 _OF_MODELS = ("adapter", "layer", "width", "pooling", "template", "max_length", "bf16")
+DECONTAMINATE = ("words", "words+meaning")
 EMBEDDING = (*COLUMNS, *_OF_MODELS, *OPTIONS)
+_OF_SENTENCES = ("device", "cache")  # and of the model of sentences that compares meanings
 _OF_GRADIENTS = {"adapter", "layer", "width"}  # who passes one, wants them
 
 
@@ -52,11 +65,13 @@ def curate(
     target: Any,
     k: int,
     *,
-    model: str | None = None,
+    model: Any = None,
+    tokenizer: Any = None,
     features: str | None = None,
     limits: Limits | None = None,
     min_distance: float | str | None = "auto",
-    decontaminate: Any = None,
+    benchmarks: Any = None,
+    decontaminate: str = "words",
     exclude_near: tuple[Any, float] | None = None,
     method: str | Method = "uniproto",
     seed: int = 0,
@@ -66,9 +81,12 @@ def curate(
     """Choose the k rows of a pool to train on, for the task that the rows of a target show.
 
     Args:
-        pool, target: a `datasets.Dataset`, a data frame, an Arrow table or a list of mappings.
+        pool, target: a path or name on the Hugging Face hub, a `datasets.Dataset`, an
+            `IterableDataset`, a data frame, an Arrow table or a list of mappings.
         k: how many rows to choose.
-        model: the language model that will be trained; for `features="text"` a sentence model.
+        model: the language model that will be trained, by its name or folder, or as loaded by
+            transformers; for `features="text"` a sentence model.
+        tokenizer: that of a loaded model.
         features: how rows are compared: `gradients` of the model, its `hidden` states, or `text`,
             by sentence embeddings of the columns that `text` names. By default gradients, hidden
             states where rows are plain texts without a prompt, and sentence embeddings where there
@@ -78,8 +96,11 @@ def curate(
         min_distance: drop rows that repeat the words of the target or of an earlier row, and rows
             at most this far from a chosen row or from the target: "auto", a hundredth of the median
             distance; a distance; or None, drop nothing.
-        decontaminate: rows of a benchmark: no row that repeats a prompt or a long answer of them is
+        benchmarks: rows of benchmarks: no row that repeats a question or a long answer of them is
             chosen (see `uniproto.lm.curation.overlap`).
+        decontaminate: how repeated questions of `benchmarks` are found: by `words`, or by
+            `words+meaning`, paraphrases too, by embeddings of the sentences that are a row's own
+            (see `uniproto.lm.curation.meaning`).
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
         method, seed, progress: as for `uniproto.select`.
         embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
@@ -89,10 +110,21 @@ def curate(
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
-        `notes["dropped"]` lists the rows that repeat or are near the target or a benchmark.
+        `details.notes["dropped"]` holds every dropped row with the rule, the data and the row that
+        it repeats or is near to, and the words that both have.
     """
+    if hasattr(model, "save_pretrained"):
+        question: dict[str, Any] = {**locals(), **embedding}
+        for name in ("embedding", "model", "tokenizer"):
+            del question[name]
+        return _with_saved(model, tokenizer, question)
     if features is not None:
         require_name("features", features, FEATURES)
+    require_name("decontaminate", decontaminate, DECONTAMINATE)
+    if decontaminate != DECONTAMINATE[0] and benchmarks is None:
+        raise InvalidInputError(
+            f"{decontaminate!r} needs benchmarks. Pass their rows.", parameter="decontaminate"
+        )
     chosen = as_method(method)
     text, *named = (embedding.pop(name, None) for name in COLUMNS)
     columns = tuple(named)
@@ -113,8 +145,8 @@ def curate(
         require_distance(nearest, "exclude_near")
         others = read(_table(rows, "exclude_near"), "exclude_near")
     tests = None
-    if decontaminate is not None:
-        tests = read(_table(decontaminate, "decontaminate"), "decontaminate")
+    if benchmarks is not None:
+        tests = read(_table(benchmarks, "benchmarks"), "benchmarks")
     on_error = embedding.get("on_error", "fail")
     if others is not None:
         usable(others, on_error)
@@ -132,26 +164,51 @@ def curate(
         options = {**embedding, "progress": progress}
         return _embedded(these, features, model, options)
 
+    others_in_words = {} if tests is None else {"benchmarks": tests}
+    if min_distance is not None:
+        others_in_words = {"target": aims, "pool": items, **others_in_words}
+    meaning: Embed | None = None
+    if decontaminate == DECONTAMINATE[1] and benchmarks is not None:
+        own = {name: embedding[name] for name in _OF_SENTENCES if name in embedding}
+        meaning = partial(sentence_vectors, progress=progress, **own)
+    remedy = copies or "benchmarks=None"
+    found = word_rules(k, items, others_in_words, remedy, {"benchmarks": meaning})
     of_target = embed(aims)  # first: it shows what is wrong
     of_others = None if others is None else embed(others)
     of_pool = embed(items)
     problem = Problem(of_pool.vectors, of_target.vectors, **conditions(of_pool.rows))
-    dropped: set[int] = set()
+    near = {name: one.only(of_pool.rows) for name, one in found.items()}
     if problem.twin_distance is not None:
-        dropped.update(near_targets(problem.costs, problem.twin_distance).rows.tolist())
+        near["target "] = near_targets(problem.costs, problem.twin_distance)
     if of_others is not None and nearest is not None:
-        near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
-        dropped.update(near.rows.tolist())
-    said = [] if tests is None else [tests]
-    said += [] if min_distance is None else [aims, items]
-    for found in repeats(items, said, of_pool.rows):
-        dropped.update(found.rows.tolist())
-    problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
+        near["exclude_near"] = rows_near(
+            of_pool.vectors, of_others.vectors, nearest, metric="cosine"
+        )
+    dropped = {
+        int(of_pool.rows[row]): reason
+        for name, those in near.items()
+        for row, reason in those.reasons(name.strip())
+    }
+    rows = np.searchsorted(of_pool.rows, sorted(dropped))
+    problem = problem.excluding(rows.astype(np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
-    selection.details.notes["dropped"] = of_pool.rows[sorted(dropped)].tolist()
+    selection.details.notes["dropped"] = dict(sorted(dropped.items()))
     if not (of_pool.left_out or of_target.left_out):
         return selection
     return selection.renumbered(of_pool.rows, of_target.rows, (len(table), len(wanted)))
+
+
+def _with_saved(model: Any, tokenizer: Any, question: dict[str, Any]) -> Selection:
+    """Curate by a loaded model, which is saved first: vectors are cached by what its files hold."""
+    if tokenizer is None:
+        raise InvalidInputError(
+            "must be given with a loaded model. Pass that of the model.", parameter="tokenizer"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        for each in (model, tokenizer):
+            each.save_pretrained(folder)
+        found: Selection = curate(**question, model=folder)
+    return found
 
 
 def require_choosable(
@@ -175,31 +232,120 @@ def require_choosable(
     rehearse(method, k, sum(known), targets, **conditions(known))
 
 
-def repeats(pool: Items, others: Iterable[Items], rows: NDArray[Any]) -> Iterator[NearRows]:
-    """Those of some rows of a pool that repeat, in words, others or earlier ones of the pool."""
-    for data in others:
-        found = repeated_in_itself(pool) if data is pool else repeated_rows(pool, data)
-        yield found.only(rows)
+def word_rules(
+    k: int,
+    pool: Items,
+    others: Mapping[str, Items],
+    remedy: str,
+    meaning: Mapping[str, Embed | None] | None = None,
+) -> dict[str, NearRows]:
+    """The rows of a pool that repeat others, or earlier ones of it; no language model looks.
+
+    `others` by name, the pool itself among them where its copies are dropped; `meaning` has a model
+    of sentences for those that must not be repeated in other words, either; `remedy` says how to
+    keep what is dropped. Refuses a k that these rules leave too few rows for.
+    """
+    if pool.kind == "images":
+        return {}
+    names = [name for name, data in others.items() if data is not pool]
+    itself = [name for name, data in others.items() if data is pool]
+    listed = repeats(pool, [others[name] for name in names], itself=bool(itself))
+    found = dict(zip([*names, *itself], listed, strict=True))
+    for name, embed in (meaning or {}).items():
+        if embed is not None and name in found:
+            by_words = {one.row for one in found[name]}
+            found[name] += same_meaning(pool, others[name], embed, but=by_words)
+    dropped = {one.row for those in found.values() for one in those}
+    share, left = len(dropped) / max(1, len(pool)), len(pool) - len(dropped)
+    name, those = max(found.items(), key=lambda each: len(each[1]), default=("", []))
+    if left < k:
+        rule = Counter(one.rule for one in those).most_common(1)[0][0]
+        raise InfeasibleError(
+            f"must not exceed the {left:,} of {len(pool):,} rows that may be chosen (got {k}): "
+            f"{len(those):,} repeat {name} ({rule}, such as row {those[0].row}: "
+            f"{those[0].words!r}). Lower k, bring other rows, or keep them: {remedy}.",
+            parameter="k",
+        )
+    if share > _MANY_DROPPED:
+        every = Counter(one.words for those in found.values() for one in those)
+        shared, times = every.most_common(1)[0]
+        warn_of_data(
+            f"{share:.0%} of the pool's rows repeat others and are dropped, most of them "
+            f"({len(those):,}) for {name}. {times:,} share {shared!r}."
+        )
+    return {name: as_near_rows(those) for name, those in found.items()}
+
+
+def as_near_rows(found: Sequence[Repeat]) -> NearRows:
+    """Rows that repeat others, for what drops rows near to others."""
+    rows, of = np.array([(one.row, one.of) for one in found], np.intp).reshape(-1, 2).T
+    return NearRows(
+        0.0,
+        rows,
+        of,
+        distances=np.full(len(found), np.nan),
+        rules=tuple(one.rule for one in found),
+        words=tuple(one.words for one in found),
+    )
 
 
 def _table(values: Any, parameter: str) -> pa.Table:
-    """The rows of a data set as an Arrow table."""
-    if hasattr(values, "with_format"):  # a datasets.Dataset, which is one already
-        values = values.with_format("arrow")[:]
+    """The rows of a file, a data set, a table or a list of mappings as an Arrow table."""
+    if isinstance(values, str | os.PathLike):
+        kept = cache_folder() / "datasets"
+        return read_table(possible_path(local_data(os.fspath(values), kept)))[1]
+    if isinstance(values, Mapping) and all(hasattr(one, "with_format") for one in values.values()):
+        if len(values) != 1:  # a datasets.DatasetDict
+            raise InvalidInputError(
+                f"has the splits {', '.join(map(str, values))}. Pass one of them.",
+                parameter=parameter,
+            )
+        (values,) = values.values()
+    if hasattr(values, "with_format") and hasattr(values, "__getitem__"):
+        values = values.with_format("arrow")[:]  # a datasets.Dataset, which is one already
     if isinstance(values, pa.Table) or hasattr(values, "columns"):
         table = arrow_table(values, parameter)
         rows: list[Any] = [{}] * min(1, len(table))
+    elif hasattr(values, "__len__"):
+        rows, table = list(values), None
     else:
-        rows = [] if isinstance(values, str) else list(values)
-        table = None
+        return _streamed(values, parameter)
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInputError(
-            f"{parameter} must be a datasets.Dataset, a data frame or a list of mappings."
+            "must be a file, a data set of 'datasets', a data frame or a list of mappings.",
+            parameter=parameter,
         )
-    if table is None:
-        names = dict.fromkeys(itertools.chain.from_iterable(rows))
-        columns = {str(name): [row.get(name) for row in rows] for name in names}
-        table = arrow_table(columns, parameter)
+    return _table_of(rows, parameter) if table is None else table
+
+
+def _table_of(rows: list[Any], parameter: str) -> pa.Table:
+    names = dict.fromkeys(itertools.chain.from_iterable(rows))
+    columns = {str(name): [row.get(name) for row in rows] for name in names}
+    return arrow_table(columns, parameter)
+
+
+def _streamed(values: Iterable[Any], parameter: str) -> pa.Table:
+    """The rows of a stream, which is read once, in files that are mapped into memory."""
+    remaining = iter(values)
+    parts: list[pa.Table] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        while rows := list(islice(remaining, _STREAMED_AT_ONCE)):
+            part = Path(folder, str(len(parts)))
+            table = _table(rows, parameter)
+            with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+                file.write_table(table)
+            parts.append(pa.ipc.open_file(pa.memory_map(str(part))).read_all())
+    if not parts:
+        return _table([], parameter)
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _numbers_as_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The table with whole numbers of some columns as texts: an answer may be one."""
+    for name in columns:
+        if pa.types.is_integer(table.schema.field(name).type):
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, table.column(name).cast(pa.string()))
     return table
 
 
@@ -243,7 +389,8 @@ def _items(
         if text is not None:
             raise InvalidInputError("text needs features='text'. Use prompt= and answer=.")
         named = example_columns(table.column_names, *columns, like=like, where=name)
-        return Examples(Path(name), "", table, "language", ",".join(named), columns=named)
+        table = _numbers_as_texts(table, named)
+        return LanguageExamples(Path(name), "", table, "language", ",".join(named), columns=named)
     parts = (text,) if isinstance(text, str) else tuple(text or ())
     missing = [part for part in parts if part not in table.column_names]
     if missing or not parts:
@@ -282,8 +429,8 @@ def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any)
     """
     if isinstance(method, DSIR):
         raise InvalidInputError(
-            "'method' dsir counts words. Pass uniproto.features.hashed_ngrams of both to "
-            "uniproto.select."
+            "dsir counts words. Pass uniproto.features.hashed_ngrams of both to uniproto.select.",
+            parameter="method",
         )
     pool = np.ones((rows, 2), np.float32)  # as models make vectors: memory depends on it
     problem = Problem(pool, -pool[:1].repeat(targets, axis=0), **conditions).with_k(k)
@@ -312,6 +459,7 @@ def require_enough(
         remedy = f"Lower k, bring more rows, or allow copies: {copies}."
     if left < k:
         raise InfeasibleError(
-            f"'k' must not exceed the rows of the pool that {which}, {left:,} of {of:,} (got {k}). "
-            f"{remedy}"
+            f"must not exceed the rows of the pool that {which}, {left:,} of {of:,} (got {k}). "
+            f"{remedy}",
+            parameter="k",
         )

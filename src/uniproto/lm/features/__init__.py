@@ -1,1 +1,1 @@
-"""What a language model makes of examples: losses, gradients, hidden states."""
+"""Features of examples from a language model: losses, gradients, hidden states."""

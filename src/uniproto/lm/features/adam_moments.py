@@ -1,23 +1,24 @@
-"""Gradients on the scale of Adam's steps, by the optimizer's own moments of the same parameters.
+"""Gradients on the scale of Adam's steps, from the optimizer's moments of the same parameters.
 
-`config.MOMENTS` names what they are divided by:
+The options, `MOMENTS` in `language.py`:
 
-- `optimizer`: φ_i = g_i / (ε + √v), with v as the last step left it, corrected for its start at
-  zero as Adam corrects it. Where there is none yet, the gradient stays as it is: before the first
-  step, and for a coordinate that never had a gradient (v exactly 0, such as LoRA's A after one
-  step from B = 0), which would otherwise be divided by ε alone and drown all others.
-- `pool`: as the paper prints it, φ_i = g_i / (ε + √v_t) with v_t = β₂ v + (1 − β₂) ḡ², ḡ the mean
-  gradient of the pool, not corrected. For GradNorm it prints one factor more, m_t = β₁ m +
-  (1 − β₁) ḡ.
+- `optimizer`: φ_i = g_i / (ε + √v), with v after the last step and Adam's bias correction. The
+  gradient is not scaled before the first step, nor for a coordinate that never had a gradient (v is
+  exactly 0, as for LoRA's A after one step from B = 0), which would otherwise be divided by ε alone
+  and dominate all others.
+- `pool`: as printed in the paper, φ_i = g_i / (ε + √v_t) with v_t = β₂ v + (1 − β₂) ḡ², where ḡ is
+  the mean gradient of the pool, without bias correction. For GradNorm there is one more factor,
+  m_t = β₁ m + (1 − β₁) ḡ.
 - `example`: CoLM's, Adam's step on that example alone: φ_i = m̂_i / (ε + √v̂_i) with
   m_i = β₁ m + (1 − β₁) g_i and v_i = β₂ v + (1 − β₂) g_i².
 
 The default is `optimizer`: with β₂ = 0.999, v_t differs from v by a thousandth of ḡ², and φ is
-linear in the gradient, so that it can be projected piece by piece.
+linear in the gradient, so that it can be projected in pieces.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def with_moments(
 ) -> Tensor:
     """Features (examples, dimensions) by the moments `pool` or `example`; NaN rows stay NaN.
 
-    `momentum` multiplies by m_t, which the paper prints for GradNorm.
+    `momentum` multiplies by m_t, as the paper does for GradNorm.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> adam = torch.optim.Adam([weight], betas=(0.9, 0.99), eps=0.0)
@@ -63,7 +64,7 @@ def with_moments(
             mean = gradients[usable].mean(dim=0) if usable.any() else zeros
             second = slower * squares + (1 - slower) * mean**2
             scale = (slow * before + (1 - slow) * mean) if momentum else torch.ones_like(zeros)
-            # 0 / 0 where there never was a gradient and ε is 0: nothing to scale
+            # 0 / 0 if there never was a gradient and ε is 0
             found.append((gradients * scale / (tiny + second.sqrt())).nan_to_num_(0.0, 0.0, 0.0))
             found[-1][~usable] = torch.nan
             continue
@@ -74,10 +75,10 @@ def with_moments(
 
 
 def adam_divisor(optimizer: Any, parts: list[ParameterPart], after: int = 1) -> Tensor | None:
-    """ε + √v for the coordinates of the parts, in order; None before so many steps.
+    """ε + √v for the coordinates of the parts, in order; None before `after` steps.
 
-    For Adam, AdamW and NAdam of torch (fused, foreach and amsgrad too), also when accelerate has
-    wrapped them. 8-bit, sharded and other optimizers keep no such v: they are refused by name.
+    Supports torch's Adam, AdamW and NAdam (also fused, foreach and amsgrad), wrapped by accelerate
+    or not. 8-bit, sharded and other optimizers, which keep no such v, are refused.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> adam = torch.optim.Adam([weight], eps=0.0)
@@ -106,8 +107,9 @@ def _inner(optimizer: Any) -> Any:
     while not hasattr(optimizer, "param_groups") or type(optimizer).__name__.startswith("Accel"):
         if not hasattr(optimizer, "optimizer"):
             raise InvalidInputError(
-                "normalise must be the Adam optimizer itself, such as trainer.optimizer, not "
-                f"{type(optimizer).__name__}. {_OR_NOT}"
+                "must be the Adam optimizer itself, such as trainer.optimizer, not "
+                f"{type(optimizer).__name__}. {_OR_NOT}",
+                parameter="normalise",
             )
         optimizer = optimizer.optimizer
     return optimizer
@@ -124,10 +126,7 @@ def _divisor(optimizer: Any, part: ParameterPart, after: int) -> Tensor | None:
 
 
 def _trained(optimizer: Any, part: ParameterPart) -> tuple[Any, Any]:
-    """The options with which an optimizer trains a parameter, and Adam's moments of it.
-
-    No moments before the first step.
-    """
+    """The optimizer's options for a parameter, and Adam's moments, if there has been a step."""
     parameter = part.parameter
     holding = (
         group
@@ -156,7 +155,7 @@ def _trained(optimizer: Any, part: ParameterPart) -> tuple[Any, Any]:
 
 
 # --- gradients as steps of Adam -------------------------------------------------------------------
-# LESS compares what an example would do to the model with plain gradients of the target:
+# LESS compares the step of Adam on an example with plain gradients of the target:
 # Γ(g) = m' / √(v' + ε) with m' = β₁ m + (1 − β₁) g and v' = β₂ v + (1 − β₂) g².
 
 
@@ -165,7 +164,7 @@ _FILE = "optimizer.pt"
 
 @dataclass(frozen=True)
 class Moments:
-    """Adam's running means of gradients and of their squares, of one parameter, as rows."""
+    """Adam's moments of one parameter, as rows."""
 
     mean: Tensor
     square: Tensor
@@ -181,17 +180,17 @@ def adam_steps(gradients: Tensor, moments: Moments) -> Tensor:
     tensor([[ 1., -1.]])
     """
     first, second = moments.betas
-    # Few passes over many gradients: on a GPU they take longer than all the rest.
+    # As few passes as possible: on a GPU they take most of the time.
     mean = torch.lerp(gradients, moments.mean.to(gradients), first)
     past = second * moments.square.to(gradients) + moments.eps
     square = torch.addcmul(past, gradients, gradients, value=1 - second)
     return mean.div_(square.sqrt_())
 
 
-def read_moments(folder: str, model: Any) -> dict[Any, Moments]:
+def read_moments(folder: str | os.PathLike[str], model: Any) -> dict[Any, Moments]:
     """The moments of a model's trained parameters, from the folder of a checkpoint.
 
-    What the optimizer has saved is matched by order with the model's trainable parameters.
+    The saved states are matched by order with the model's trainable parameters.
     """
     path = Path(folder).expanduser() / _FILE
     found = {}
@@ -205,7 +204,7 @@ def read_moments(folder: str, model: Any) -> dict[Any, Moments]:
                 raise ValueError("its parameters are not those of the adapter")
             rows = mean.reshape(-1).float(), square.reshape(-1).float()
             found[parameter] = Moments(*rows, tuple(group["betas"]), group["eps"])
-    except Exception as error:  # what is made of a damaged file can be anything
+    except Exception as error:  # parsers raise anything on a damaged file
         reason = str(error).partition("\n")[0] or repr(error)
         raise InputFileError(
             f"{path}: the optimizer of the checkpoint could not be read ({reason}). Name a "

@@ -1,4 +1,4 @@
-"""The examples of a file, as a language model sees them."""
+"""Examples for a language model, read from a file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.data.columns import is_list
-from uniproto.data.examples import MESSAGES, example_columns, example_of
+from uniproto.data.examples import MESSAGES, TEXT, example_columns, example_of
 from uniproto.data.files import possible_path
+from uniproto.data.tables import Input
 from uniproto.data.text_tables import as_csv_texts
 from uniproto.features.embedded import Embedded
 from uniproto.features.files import Items, read_table, require_kind
+from uniproto.features.model_features import rows_of
 from uniproto.lm.features.language import LanguageFeatures
 
 
 @dataclass(frozen=True)
-class Examples(Items):
+class LanguageExamples(Items):
     """The examples of one file."""
 
     language: LanguageFeatures = field(default_factory=LanguageFeatures)
@@ -26,7 +28,7 @@ class Examples(Items):
         return example_of(row)
 
     def embed(self, model: str | None, **options: Any) -> Embedded:
-        """What the language model makes of these examples."""
+        """The features of these examples."""
         from uniproto.lm.features.language_features import embed_examples
 
         assert model is not None
@@ -39,19 +41,32 @@ def read_examples(
     named: tuple[str | None, str | None, str | None] = (None, None, None),
     like: Sequence[str] = (),
     encoding: str | None = None,
-) -> Examples:
-    """The examples of a file, whose columns are named (prompt, answer, messages) or the usual ones.
+) -> LanguageExamples:
+    """The examples of a file, from the `named` columns (prompt, answer, messages) or the usual
+    ones.
 
-    `like` are the columns of other examples, which count before the usual ones.
+    `like` are the columns of other examples, which are preferred to the usual ones.
     """
     path = possible_path(path)
     digest, table = read_table(path, encoding)
-    columns = example_columns(table.column_names, *named, like=like, where=str(path))
+    return example_items(Input(table, path, digest), language, named, like, encoding)
+
+
+def example_items(
+    given: Input,
+    language: LanguageFeatures | None,
+    named: tuple[str | None, str | None, str | None],
+    like: Sequence[str] = (),
+    encoding: str | None = None,
+) -> LanguageExamples:
+    """The examples in the rows of a file, a table or a list of plain texts."""
+    table = rows_of(given, TEXT)
+    columns = example_columns(table.column_names, *named, like=like, where=str(given.name))
     if columns in ((MESSAGES,), (named[2],)):
-        require_kind(table, columns[0], "--messages", "conversations", path, is_list)
-    if path.suffix.lower() == ".csv":
-        table = as_csv_texts(table, path, columns, encoding)
-    return Examples(
-        path, digest, table, "language", ",".join(columns), columns=columns,
+        require_kind(table, columns[0], "messages", "conversations", given.name, is_list)
+    if given.path is not None and given.path.suffix.lower() == ".csv":
+        table = as_csv_texts(table, given.path, columns, encoding)
+    return LanguageExamples(
+        given.name, given.sha256 or "", table, "language", ",".join(columns), columns=columns,
         language=language or LanguageFeatures(),
     )  # fmt: skip

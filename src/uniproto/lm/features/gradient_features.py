@@ -1,9 +1,9 @@
-"""Each example's gradient by the last block's value projection, for a whole pool in one pass.
+"""Per-example gradients of the last block's value projection, for a whole pool in one pass.
 
-The model runs without a graph up to that layer and with one from there on; its inputs and the
-gradients of its outputs are captured by hooks, and each example's weight gradient is a sum of their
-outer products (`layers.py`). No parameter's `.grad` is ever written. `adam_moments.py` says how
-they are brought to the scale of Adam's steps.
+The model runs without a graph up to that layer and with one from there on; hooks capture the
+layer's inputs and the gradients of its outputs, and each example's weight gradient is a sum of
+their outer products (`layers.py`). No parameter's `.grad` is written. `adam_moments.py` brings
+gradients to the scale of Adam's steps.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from uniproto.errors import InvalidInputError, UniprotoError, require_int, require_name
-from uniproto.lm.batches.config import MOMENTS
 from uniproto.lm.features.adam_moments import adam_divisor, with_moments
+from uniproto.lm.features.language import MOMENTS
 from uniproto.lm.features.layers import (
     ParameterPart,
     Projection,
@@ -35,15 +35,15 @@ from uniproto.lm.features.losses import (
     run_model,
 )
 
-_GRADIENTS_AT_ONCE = 2**28  # bytes of gradients formed before they are projected
+_GRADIENTS_AT_ONCE = 2**28  # bytes of gradients held before projection
 
 
 @dataclass(frozen=True)
 class Scored:
     """Features (examples, dimensions) and losses (examples,) of a pool, on the model's device.
 
-    An example whose loss or gradient is not finite has a row of NaN and is not `usable`; so has
-    one without an answer token, whose loss is a mean over nothing.
+    An example whose loss or gradient is not finite has a row of NaN and is not `usable`; so is one
+    without an answer token.
     """
 
     features: Tensor
@@ -51,7 +51,7 @@ class Scored:
 
     @property
     def usable(self) -> Tensor:
-        """Which examples may be selected, (examples,) bool."""
+        """A mask (examples,) of the examples that may be selected."""
         return torch.isfinite(self.losses) & torch.isfinite(self.features).all(dim=1)
 
 
@@ -71,24 +71,24 @@ def gradient_features(
 ) -> Scored:
     """Per-example gradients of the LoRA parameters of the last block's value projection.
 
-    A layer without LoRA gives the gradient of its weight; of a fused QKV layer, the part that
-    makes values. Each equals what a backward pass of that example alone would leave in `.grad`,
-    with dropout off.
+    For a layer without LoRA, the gradients of its weight; for a fused QKV layer, of the part that
+    computes values. Each equals the `.grad` of a backward pass on that example alone, with dropout
+    off.
 
     Args:
         model: a causal language model of transformers, as it is or wrapped by peft, by
             DistributedDataParallel or by torch.compile.
         batch: what the collator returns: input_ids, labels (−100: not counted), attention_mask…
         layer: the linear layer to take instead, such as "model.layers.11.self_attn.v_proj".
-        width: at most so many dimensions, by a random projection that keeps inner products in
-            expectation; the same one at every call with the same seed.
+        width: the most dimensions to keep, by a random projection that preserves inner products in
+            expectation; it is the same at every call with the same seed.
         normalise: the Adam optimizer whose moments scale each coordinate.
-        moments: `optimizer`, `pool` or `example`: how they do (see `adam_moments.py`).
-        momentum: with `pool`, one factor m_t more, which the paper prints for GradNorm.
-        align_after: with `optimizer`, plain gradients before so many steps.
+        moments: `optimizer`, `pool` or `example` (see `adam_moments.py`).
+        momentum: with `pool`, also multiply by m_t, as the paper does for GradNorm.
+        align_after: with `optimizer`, plain gradients before this step.
         seed: of the random projection.
-        score_batch_size: examples per pass, where memory is short; by default all at once, or
-            a quarter where much of the batch is padding.
+        score_batch_size: examples per pass. Default: all, or a quarter of them if much of the batch
+            is padding.
         loss_fn: for models other than causal language models: `loss_fn(model, batch)` returns each
             example's loss, which must depend on its own rows only. A layer must be named.
 
@@ -98,7 +98,7 @@ def gradient_features(
     projection = value_projection(model, layer)
     require_name("moments", moments, MOMENTS)
     parts = projection.parts()
-    linear = moments == "optimizer"  # what else there is needs whole gradients
+    linear = moments == "optimizer"  # the others need whole gradients
     divisor = None
     if normalise is not None and linear:
         divisor = adam_divisor(normalise, parts, align_after)
@@ -124,7 +124,7 @@ def gradient_features(
 
 
 def scored(features: Tensor, losses: Tensor) -> Scored:
-    """Spread any value that is not finite over its example's whole row."""
+    """Mark the whole row of an example as NaN if any of its values is not finite."""
     losses = losses.to(features.device)
     spoilt = ~(torch.isfinite(losses) & torch.isfinite(features).all(dim=1))
     return Scored(features.masked_fill(spoilt[:, None], torch.nan), losses)
@@ -158,7 +158,7 @@ def _differentiated(
 
 
 def _by_example(values: Tensor, examples: int, projection: Projection) -> Tensor:
-    """(examples, tokens, width) of what went through a layer, whatever else its dimensions are."""
+    """A layer's inputs or outputs as (examples, tokens, width)."""
     if values.ndim < 2 or len(values) != examples:
         raise InvalidInputError(
             f"layer {projection.name} ran on shape {tuple(values.shape)}, not on one row for each "
@@ -175,7 +175,7 @@ def _assembled(
     width: int | None,
     seed: int,
 ) -> Tensor:
-    """Rows of features, some examples at a time where they are projected."""
+    """Rows of features, in chunks of examples if they are projected."""
     pairs = projection.factors(activations, gradients)
     dimensions = sum(left.shape[2] * right.shape[2] for left, right in pairs)
     examples = len(activations)
@@ -198,10 +198,10 @@ def outer_sums(left: Tensor, right: Tensor) -> Tensor:
 
 
 def projected(rows: Tensor, width: int, seed: int) -> Tensor:
-    """Fewer dimensions, with the inner products of rows preserved in expectation.
+    """Project rows to fewer dimensions, preserving inner products in expectation.
 
-    Coordinates are dealt at random into `width` equal hands and added there with random signs:
-    a count sketch with balanced hands. It needs no matrix, and gives the same bits every time.
+    A count sketch with balanced buckets: coordinates are assigned at random to `width` buckets of
+    equal size and summed with random signs. It needs no matrix and is deterministic.
     """
     dimensions = rows.shape[1]
     if width >= dimensions:
@@ -213,7 +213,7 @@ def projected(rows: Tensor, width: int, seed: int) -> Tensor:
     return dealt.reshape(len(rows), -1, width).sum(dim=1)
 
 
-@lru_cache(maxsize=2048)  # of all parts of an adapter: dealing anew takes longer than the rest
+@lru_cache(maxsize=2048)  # for all parts of an adapter: drawing takes longer than projecting
 def _hands(dimensions: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(dimensions, generator=generator).to(torch.int32)
@@ -223,7 +223,7 @@ def _hands(dimensions: int, seed: int, device: torch.device) -> tuple[Tensor, Te
 
 @dataclass
 class Calls:
-    """What went through one layer."""
+    """The captured inputs and outputs of one layer."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
@@ -231,11 +231,10 @@ class Calls:
 
 @contextmanager
 def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Calls]]:
-    """Keep inputs and outputs of layers while the model runs.
+    """Capture inputs and outputs of layers while the model runs.
 
-    `cut` starts the graph at the layer's output, and switches gradients on from there: whatever
-    lies before it has run without a graph. The caller's own gradient mode comes back when its
-    `torch.no_grad()` ends.
+    `cut` starts the graph at the layer's output and enables gradients from there on. The caller's
+    gradient mode is restored when its `torch.no_grad()` ends.
     """
     seen = [Calls() for _ in projections]
 
@@ -263,10 +262,10 @@ def watched(projections: Sequence[Projection], *, cut: bool) -> Iterator[list[Ca
 
 # --- by two forward passes ------------------------------------------------------------------------
 # Simultaneous perturbation (SPSA), for CoLM: g_i = [(ℓ_i(θ + εz) − ℓ_i(θ − εz)) / 2ε] · z, with one
-# random direction z for all examples. These have rank one: they tell examples apart by their slope
-# along z alone, so cosines are ±1 and L1 distances |slope_i − slope_j|·‖z‖₁. CoLM takes Adam's step
-# on each of them, m̂_i / (ε + √v̂_i) with the example's own gradient in both moments
-# (`adam_moments.py`), which is no multiple of z.
+# random direction z for all examples. These have rank one: examples differ only by their slope
+# along z, so cosines are ±1 and L1 distances |slope_i − slope_j|·‖z‖₁. CoLM takes Adam's step on
+# each of them, m̂_i / (ε + √v̂_i) with the example's own gradient in both moments
+# (`adam_moments.py`), which is not a multiple of z.
 
 
 COLM_WIDTH = 2560
@@ -288,9 +287,9 @@ def zeroth_order_features(
 ) -> Scored:
     """SPSA estimates of the gradients that `gradient_features` computes, along one direction.
 
-    `width` keeps the coordinates of largest mean magnitude over the batch. `seed` draws z: pass
-    the number of the step, for another direction at each. The losses returned are means of the
-    two evaluations. Parameters are swapped for perturbed copies and back, never written to.
+    `width` keeps the coordinates of largest mean magnitude over the batch. `seed` determines z:
+    pass the step number for a new direction at each step. The returned losses are means of the two
+    evaluations. Parameters are replaced by perturbed copies and back, never modified.
     """
     model = unwrapped(model)
     projection = value_projection(model, layer)
@@ -333,7 +332,7 @@ def _direction(parts: list[ParameterPart], seed: int) -> Tensor:
 
 @contextmanager
 def _moved(parts: list[ParameterPart], direction: Tensor, by: float) -> Iterator[None]:
-    """The parameters moved along the direction; the very same memory is put back afterwards."""
+    """Move the parameters along the direction; afterwards, restore the original tensors."""
     originals = [part.parameter.data for part in parts]
     try:
         first = 0

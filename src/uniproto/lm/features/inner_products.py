@@ -1,13 +1,13 @@
 """Inner products of per-example gradients over all LoRA layers, for GREATS.
 
-Of a layer whose gradients are Σ_t left_tᵀ right_t there are three ways to ⟨g_i, g_j⟩:
+For a layer whose gradients are Σ_t left_tᵀ right_t there are three ways to compute ⟨g_i, g_j⟩:
 
 - ghost:    Σ_{t,t'} (left_it · left_jt')(right_it · right_jt'), no gradient formed: short texts
 - explicit: form each gradient, then one matrix product: long texts, small layers
-- sketch:   form each, keep a random projection: approximate, where the gradients of all
-            examples and layers do not fit into `keep_bytes`
+- sketch:   form each, keep a random projection: approximate, if the gradients of all examples
+            and layers do not fit into `keep_bytes`
 
-Losses are each example's own, not means over the batch: no 1/B has to be undone.
+Losses are per example, not means over the batch, so there is no factor 1/B.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NARROWEST_SKETCH = 64
 class InnerProducts:
     """⟨g_i, g_j⟩ within the pool (B, B) and ⟨g_i, g_v⟩ with validation examples (B, V).
 
-    Rows and columns of examples whose loss or gradient is not finite are NaN. `forms` says how
-    each layer was computed; a sketch is approximate, ghost and explicit are exact.
+    Rows and columns of examples whose loss or gradient is not finite are NaN. `forms` holds the
+    form used for each layer; ghost and explicit are exact, the sketch is approximate.
     """
 
     pool: Tensor
@@ -69,10 +69,10 @@ def gradient_inner_products(
 ) -> InnerProducts:
     """Compare the gradients of all LoRA parameters.
 
-    This differentiates the whole model, a few examples at a time (`score_batch_size`): memory is
-    that of a training step on so few, and `keep_bytes` for the factors of each example.
-    `form="auto"` takes for each layer the exact way with the fewest operations that fits its
-    share of `keep_bytes`, and the sketch where none fits; or `form` is one of them for all.
+    The whole model is differentiated, `score_batch_size` examples at a time: memory is that of a
+    training step on this many, plus `keep_bytes` for the factors. `form="auto"` uses for each layer
+    the exact form with the fewest operations that fits its share of `keep_bytes`, or the sketch if
+    none fits.
     """
     model = unwrapped(model)
     projections = lora_projections(model)
@@ -114,7 +114,7 @@ def gradient_inner_products(
 def cheapest_form(
     shapes: Sequence[tuple[int, int]], pool: int, examples: int, tokens: int, keep_bytes: int
 ) -> str:
-    """The exact way with the fewest operations among those that fit, or the sketch.
+    """The exact form with the fewest operations among those that fit, or the sketch.
 
     `shapes` are the (p, q) of the layer's gradients, `examples` the pool and the validation set.
 
@@ -142,7 +142,7 @@ def cheapest_form(
 def differentiated(
     model: nn.Module, projections: list[Projection], inputs: dict[str, Any], labels: Tensor
 ) -> tuple[list[Calls], Tensor]:
-    """Inputs of every layer and the gradients of its outputs, in place of the outputs."""
+    """The inputs of every layer and the gradients of its outputs."""
     with torch.enable_grad(), watched(projections, cut=False) as seen:
         run = run_model(model, inputs, labels)
     losses, by_output = run.gradients([output for calls in seen for output in calls.outputs])
@@ -161,7 +161,7 @@ def layer_pairs(projections: list[Projection], seen: list[Calls]) -> Iterator[Pa
 
 
 def _reduced(pairs: Pairs, form: str, width: int, seed: int) -> Pairs:
-    """What represents a layer: its factors, or its gradients as factors of a single token."""
+    """The factors of a layer, or its gradients as factors of a single token."""
     if form == "ghost":
         return pairs
     rows = [outer_sums(left, right) for left, right in pairs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from uniproto.errors import InvalidInputError, require_int, require_name
 from uniproto.features.text import is_unicode, what_is_wrong
 
 KINDS = ("value", "lora", "hidden", "position")
+POOLING = {"mean": "hidden", "position": "position"}  # and the kinds of features they are
+MOMENTS = ("optimizer", "pool", "example")  # explained in `adam_moments.py`, which needs torch
+_OF_ADAPTERS = ("lora", "adam")  # as a layer: all of an adapter
 # The prompt that 'uniproto finetune' trains with.
 TEMPLATE = (
     "Below is an instruction that describes a task. Write a response that answers it.\n\n"
@@ -29,7 +33,7 @@ class LanguageFeatures:
     """
 
     kind: str = "value"
-    adapter: str | None = None  # a folder that peft has written
+    adapter: str | os.PathLike[str] | None = None  # a folder that peft has written
     adam: bool = False  # gradients as steps of Adam, by the moments in the adapter's folder
     layer: str | None = None
     width: int = 1024
@@ -39,6 +43,8 @@ class LanguageFeatures:
 
     def __post_init__(self) -> None:
         require_name("kind", self.kind, KINDS)
+        if self.adapter is not None:
+            object.__setattr__(self, "adapter", os.fspath(self.adapter))
         require_int("width", self.width, too_small="1024 is usual.")
         require_int("max_length", self.max_length, 2, too_small="512 is usual.")
         require_template("template", self.template)
@@ -48,7 +54,22 @@ class LanguageFeatures:
                 "'uniproto finetune', and name its folder."
             )
         if self.adam and self.kind != "lora":
-            raise InvalidInputError("adam needs the gradients of LoRA layers ('lora').")
+            raise InvalidInputError(
+                "needs the gradients of LoRA layers ('lora').", parameter="adam"
+            )
+
+    @classmethod
+    def of_gradients(cls, layer: str, **options: Any) -> LanguageFeatures:
+        """Gradients by a layer: `value`, `lora`, `adam`, or the name of another one."""
+        kind = "lora" if layer in _OF_ADAPTERS else "value"
+        own = None if layer in ("value", *_OF_ADAPTERS) else layer
+        return cls(kind, adam=layer == "adam", layer=own, **options)
+
+    @classmethod
+    def of_hidden_states(cls, pooling: str, **options: Any) -> LanguageFeatures:
+        """Hidden states, averaged over tokens: `mean`, or by `position`."""
+        require_name("pooling", pooling, POOLING)
+        return cls(POOLING[pooling], **options)
 
     def described(self) -> str:
         """Everything but the adapter's weights that vectors depend on."""
@@ -60,8 +81,9 @@ class LanguageFeatures:
 def require_template(parameter: str, template: str) -> None:
     if template != CHAT and "{instruction}" not in template:
         raise InvalidInputError(
-            f"{parameter} must hold {{instruction}}, where the prompt goes, or be {CHAT!r} for the "
-            "tokenizer's own."
+            f"must hold {{instruction}}, where the prompt goes, or be {CHAT!r} for the "
+            "tokenizer's own.",
+            parameter=parameter,
         )
 
 
@@ -83,11 +105,17 @@ def what_is_wrong_with(example: Any) -> str | None:
     if not isinstance(example, list):
         return what_is_wrong(example)
     for message in example:
-        if not (isinstance(message, Mapping) and isinstance(message.get("content"), str)):
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list):
+            return "a message with parts such as images; only texts are read"
+        if not isinstance(message, Mapping):
+            return "a message without a text"
+        calls, content = message.get("tool_calls"), message.get("content")
+        if not isinstance(content, str) and not (calls and content is None):
             return "a message without a text"
         if not isinstance(message.get("role"), str):
             return "a message without a role"
-        if not is_unicode(message["content"]):
-            return f"a message: {what_is_wrong(message['content'])}"
+        if content is not None and not is_unicode(content):
+            return f"a message: {what_is_wrong(content)}"
     answers = [message for message in example if message["role"] == "assistant"]
-    return None if any(message["content"].strip() for message in answers) else NO_ANSWER
+    said = any(message.get("tool_calls") or message["content"].strip() for message in answers)
+    return None if said else NO_ANSWER

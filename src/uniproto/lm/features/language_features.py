@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_example, example_columns
-from uniproto.errors import InputFileError, InvalidInputError, known_keywords, require_name
+from uniproto.errors import InputFileError, InvalidInputError, known_keywords
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -40,7 +40,13 @@ from uniproto.features.models import (
 from uniproto.lm.features.adam_moments import Moments, adam_steps, read_moments
 from uniproto.lm.features.gradient_features import gradient_features, outer_sums, projected
 from uniproto.lm.features.inner_products import differentiated, layer_pairs
-from uniproto.lm.features.language import NO_ANSWER, TEMPLATE, LanguageFeatures, what_is_wrong_with
+from uniproto.lm.features.language import (
+    NO_ANSWER,
+    POOLING,
+    TEMPLATE,
+    LanguageFeatures,
+    what_is_wrong_with,
+)
 from uniproto.lm.features.layers import (
     lora_projections,
     preserve_state,
@@ -48,7 +54,7 @@ from uniproto.lm.features.layers import (
     value_projection,
 )
 from uniproto.lm.features.losses import before_the_head, micro_batches
-from uniproto.lm.finetune.tokens import PaddingCollator, encoded
+from uniproto.lm.features.tokens import PaddingCollator, encoded
 from uniproto.lm.models import (
     ADAPTER,
     load_config,
@@ -62,9 +68,6 @@ _VERSION = 1  # raise it when what is computed here changes
 _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
 # Examples at a time, without and with a GPU.
 _BATCH = {"value": (8, 64), "lora": (4, 8), "hidden": (8, 64), "position": (8, 64)}
-_POOLING = {"mean": "hidden", "position": "position"}  # and the kinds of features they are
-
-_OF_ADAPTERS = ("lora", "adam")  # as a layer: all of an adapter
 # What is passed on to `features.embedded`.
 OPTIONS = ("batch_size", "device", "cache", "on_error", "progress", "model_digest", "spread")
 
@@ -109,15 +112,13 @@ def gradients(
 
     Examples without an answer token are skipped and listed in `left_out`, whatever `on_error` is.
     """
-    features = LanguageFeatures(
-        "lora" if layer in _OF_ADAPTERS else "value",
-        None if adapter is None else os.fspath(adapter),
-        layer == "adam",
-        None if layer in ("value", *_OF_ADAPTERS) else layer,
-        width,
-        template,
-        max_length,
-        bf16,
+    features = LanguageFeatures.of_gradients(
+        layer,
+        adapter=adapter,
+        width=width,
+        template=template,
+        max_length=max_length,
+        bf16=bf16,
     )
     return embed_examples(_examples(rows, prompt, answer, messages), features, model, **options)
 
@@ -142,16 +143,10 @@ def hidden_states(
     The arguments are those of `gradients`; only forward passes are made. `pooling="position"`
     weights the i-th token by i, as RDS+ does: later ones have seen more of the example.
     """
-    require_name("pooling", pooling, _POOLING)
-    features = LanguageFeatures(
-        _POOLING[pooling],
-        None if adapter is None else os.fspath(adapter),
-        template=template,
-        max_length=max_length,
-        bf16=bf16,
+    features = LanguageFeatures.of_hidden_states(
+        pooling, adapter=adapter, template=template, max_length=max_length, bf16=bf16
     )
-    examples = _examples(rows, prompt, answer, messages)
-    return embed_examples(examples, features, model, **options)
+    return embed_examples(_examples(rows, prompt, answer, messages), features, model, **options)
 
 
 def _examples(
@@ -161,7 +156,7 @@ def _examples(
     if isinstance(rows, Items):
         return rows
     if isinstance(rows, str | bytes):
-        raise InvalidInputError("rows must be a list of rows, not one text.")
+        raise InvalidInputError("must be a list of rows, not one text.", parameter="rows")
     names = getattr(rows, "column_names", None)
     if names is None and isinstance(rows, Sequence) and len(rows) and isinstance(rows[0], dict):
         names = list(rows[0])
@@ -232,7 +227,7 @@ class LanguageModelFeatures(ModelOfTexts):
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         self._load()
         batch = PaddingCollator(padding_token(self._tokenizer))(list(inputs))
-        if self.features.kind in _POOLING.values():
+        if self.features.kind in POOLING.values():
             by_position = self.features.kind == "position"
             rows = _mean_hidden_states(self._network, batch, by_position)
         elif self.features.kind == "lora":
@@ -284,7 +279,7 @@ def require_layer(place: str, name: str, layer: str | None) -> None:
     value_projection(skeleton, layer)
 
 
-def _adapter_identity(adapter: str) -> str:
+def _adapter_identity(adapter: str | os.PathLike[str]) -> str:
     folder = Path(adapter).expanduser()
     if not (folder / ADAPTER).is_file():
         raise InputFileError(

@@ -148,8 +148,9 @@ def lora_projections(model: nn.Module) -> list[Projection]:
     found = [_checked(each) for each in every if each.adapters and _is_linear(each.module)]
     if not found:
         raise InvalidInputError(
-            "model must have LoRA layers, whose gradients are compared. Wrap it with "
-            "peft.get_peft_model."
+            "must have LoRA layers, whose gradients are compared. Wrap it with "
+            "peft.get_peft_model.",
+            parameter="model",
         )
     return found
 
@@ -276,7 +277,9 @@ def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
         last = _last(layer)
         near = [name for name in every if _last(name) == last] or list(every)
         remedy = f"Its linear layers include {', '.join(near[-6:])}."
-    raise InvalidInputError(f"layer={layer!r} must name one linear layer of the model. {remedy}")
+    raise InvalidInputError(
+        f"{layer!r} must name one linear layer of the model. {remedy}", parameter="layer"
+    )
 
 
 def _no_value_projection(name: str, block: nn.Module, found: list[str]) -> InvalidInputError:

@@ -1,11 +1,11 @@
 """Each example's own loss.
 
 The loss is the mean over the answer tokens. Token t is predicted from position t − 1, labels of
-−100 do not count, and only positions with a label go through the language model's head, a piece at
-a time: the logits of all tokens never exist together. Before the first losses of a model, one
-example's is compared with the model's own, which may be another (a masked language model's, say).
+−100 do not count, and only positions with a label pass through the language model's head, in
+chunks: the logits of all tokens are never held at once. Before the first use of a model, the loss
+of one example is compared with the model's own, which may differ (as for masked language models).
 
-For any other model a function says what each example's loss is: `loss_fn(model, batch)`.
+For other models, a function `loss_fn(model, batch)` returns each example's loss.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from uniproto.lm.features.layers import language_model, preserve_state, text_con
 
 NO_LABEL = -100
 _LOGITS_AT_ONCE = 2**28  # bytes, in float32
-_FULL_ENOUGH = 0.7  # the share of a batch that must not be padding, for it to stay in one piece
+_FULL_ENOUGH = 0.7  # the least share of tokens that are not padding for a batch not to be split
 _SMALLEST_PIECE = 16
-_CLOSE = {torch.float64: 1e-4, torch.float32: 1e-3}  # how far two ways to one loss may differ
+_CLOSE = {torch.float64: 1e-4, torch.float32: 1e-3}  # relative tolerance of the comparison
 _CLOSE_IN_HALF = 2e-2
 _USUAL_INPUTS = ("input_ids", "attention_mask")
-_compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose own loss is ours
+_compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models that passed the comparison
 LossFunction = Callable[[Any, Mapping[str, Any]], Tensor]
 OTHER_LOSS = (
     "Pass loss_fn=…, a function of model and batch that returns each example's loss, and name a "
@@ -48,7 +48,7 @@ def example_losses(
 ) -> Tensor:
     """The loss of each example, (examples,); NaN for one without an answer token.
 
-    Forward only, dropout off, nothing left behind in the model.
+    A forward pass without dropout, which leaves the model unchanged.
     """
     model = unwrapped(model)
     with preserve_state(model), torch.inference_mode(False), torch.no_grad():
@@ -61,7 +61,7 @@ def forward_losses(
     size: int | None,
     loss_fn: LossFunction | None = None,
 ) -> Tensor:
-    """The same inside `preserve_state` and without a graph."""
+    """The losses, to be called inside `preserve_state` and without a graph."""
     found, places = [], []
     for inputs, labels, rows in micro_batches(model, batch, size, loss_fn):
         found.append(run_model(model, inputs, labels, loss_fn).losses()[0])
@@ -75,12 +75,11 @@ def micro_batches(
     size: int | None,
     loss_fn: LossFunction | None = None,
 ) -> Iterator[tuple[dict[str, Any], Any, Tensor]]:
-    """What the model takes, the labels, and the rows of some examples after the other.
+    """The inputs, labels and rows of one micro-batch after another.
 
-    Where there are several micro-batches, examples of like length go together, and padding that
-    none of them needs is cut off. `size=None` takes all examples at once if they are of like
-    length; if much of the batch would be padding, a quarter of them. With a `loss_fn` a
-    micro-batch is some rows of everything, in their order.
+    Examples of similar length are put together, and padding that none of them needs is removed.
+    `size=None` takes all examples at once, or a quarter of them if much of the batch is padding.
+    With a `loss_fn`, micro-batches are consecutive rows of all tensors.
     """
     if loss_fn is not None:
         device = next((each.device for each in model.parameters()), torch.device("cpu"))
@@ -140,20 +139,21 @@ def batch_size(batch: Mapping[str, Any]) -> int:
         rows = [batch["input_ids"]]
     if not rows:
         raise InvalidInputError(
-            "data_collator must return tensors of one row per example, such as input_ids, not "
+            "must return tensors of one row per example, such as input_ids, not "
             f"{', '.join(map(str, batch)) or 'nothing'}. Use one such as "
-            "transformers.DataCollatorForSeq2Seq."
+            "transformers.DataCollatorForSeq2Seq.",
+            parameter="data_collator",
         )
     return len(rows[0])
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model has run as far as its losses need it, and depends there on the layers looked at.
+    """The end of a forward pass, with a graph back to the layers of interest.
 
-    `end` are the last hidden states of a language model, before its `head`; without one, the losses
-    that a `loss_fn` made. An example's loss depends on its own rows only, so that one gradient
-    holds those of all.
+    `end` are the last hidden states of a language model, before its `head`; without a head, the
+    losses from a `loss_fn`. An example's loss depends on its own rows only, so that the gradient of
+    their sum holds the gradients of all.
     """
 
     end: Tensor
@@ -167,7 +167,7 @@ class ModelRun:
         return answer_losses(self.end, self.labels, self.head, differentiate=differentiate)
 
     def gradients(self, outputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The losses, and each output's gradient of its own example's loss."""
+        """The losses, and the gradient of each example's loss by the outputs."""
         losses, by_end = self.losses(differentiate=True)
         found = torch.autograd.grad(self.end, outputs, by_end, materialize_grads=True)
         return losses, found
@@ -176,7 +176,7 @@ class ModelRun:
 def run_model(
     model: nn.Module, inputs: dict[str, Any], labels: Any, loss_fn: LossFunction | None = None
 ) -> ModelRun:
-    """Run the model on a micro-batch, as far as its losses need it."""
+    """Run the model on a micro-batch, up to its head."""
     if loss_fn is None:
         hidden, head = before_the_head(model, inputs)
         return ModelRun(hidden, labels, head)
@@ -184,33 +184,31 @@ def run_model(
     expected = (batch_size(inputs),)
     if not isinstance(losses, Tensor) or tuple(losses.shape) != expected:
         raise InvalidInputError(
-            f"loss_fn must return one loss per example, a tensor of shape {expected}. Take no mean "
-            "over the batch: reduction='none'."
+            f"must return one loss per example, a tensor of shape {expected}. Take no mean "
+            "over the batch: reduction='none'.",
+            parameter="loss_fn",
         )
     return ModelRun(losses.to(torch.promote_types(losses.dtype, torch.float32)))
 
 
 def in_pool_order(found: list[Tensor], places: list[Tensor]) -> Tensor:
-    """Results of micro-batches, each example's where it stood in the pool."""
+    """Results of micro-batches, in the order of the pool."""
     together = torch.cat(found)
     return together[torch.cat(places).argsort().to(together.device)]
 
 
 def used_lengths(inputs: Mapping[str, Any], labels: Tensor) -> Tensor:
-    """Up to where each example goes: what follows is padding, with no mask and no label."""
+    """The length of each example without padding, which has neither mask nor label."""
     used = labels != NO_LABEL
     mask = inputs.get("attention_mask")
     if not isinstance(mask, Tensor) or mask.shape != labels.shape:
-        return torch.full_like(labels[:, 0], labels.shape[1])  # no telling what is padding
+        return torch.full_like(labels[:, 0], labels.shape[1])  # padding cannot be recognised
     columns = torch.arange(1, labels.shape[1] + 1, device=labels.device)
     return ((used | (mask != 0)) * columns).amax(dim=1).clamp(min=2)
 
 
 def require_language_model(model: nn.Module) -> None:
-    """Refuse a model whose examples' losses are not known: it predicts no tokens, or from others.
-
-    What such a model needs is a `loss_fn`.
-    """
+    """Refuse a model that is not a causal language model, and needs a `loss_fn`."""
     core = language_model(model)
     if getattr(getattr(core, "config", None), "is_encoder_decoder", False):
         raise InvalidInputError(
@@ -235,7 +233,7 @@ def require_causal_loss(model: nn.Module, batch: Mapping[str, Any]) -> None:
 def _known_inputs(
     model: nn.Module, batch: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Tensor, Tensor]:
-    """What a causal language model, whose loss is ours, takes; the labels; and used lengths."""
+    """The inputs, labels and lengths of a batch for a causal language model."""
     require_language_model(model)
     ids, labels = batch["input_ids"], batch["labels"]
     if ids.ndim != 2 or not ids.numel() or ids.shape != labels.shape:
@@ -252,10 +250,10 @@ def _known_inputs(
 def _require_known_loss(
     model: nn.Module, inputs: dict[str, Any], labels: Tensor, lengths: Tensor
 ) -> None:
-    """Compare one example's loss with the model's own, once for every model.
+    """Compare one example's loss with the model's own, once per model.
 
-    A head of another kind, labels that are not shifted (masked language models) or a loss with
-    other terms would otherwise be scored wrongly without a word.
+    Otherwise another kind of head, labels that are not shifted (masked language models) or a loss
+    with further terms would silently give wrong scores.
     """
     core = language_model(model)
     answered = (labels[:, 1:] != NO_LABEL).any(dim=1)
@@ -271,15 +269,15 @@ def _require_known_loss(
     close = _CLOSE_IN_HALF if head.autocast[2] else _CLOSE.get(hidden.dtype, _CLOSE_IN_HALF)
     if np.isfinite([ours, theirs]).all() and abs(ours - theirs) > close * max(1e-2, abs(theirs)):
         raise InvalidInputError(
-            f"{type(core).__name__} has not the loss of a causal language model, a mean over "
-            f"labels other than -100: of one example it is {theirs:.4g}, not {ours:.4g}. "
+            f"{type(core).__name__} does not have the loss of a causal language model, a mean over "
+            f"labels other than -100: for one example it is {theirs:.4g}, not {ours:.4g}. "
             f"{OTHER_LOSS}"
         )
     _compared.add(core)
 
 
 def _own_loss(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> float:
-    """What the model itself calls the loss of these examples, without that of routers."""
+    """The loss that the model itself returns, without that of routers."""
     core = language_model(model)
     output: Any = None
     if "labels" in inspect.signature(type(core).forward).parameters:
@@ -293,14 +291,14 @@ def _own_loss(model: nn.Module, inputs: dict[str, Any], labels: Tensor) -> float
 
 
 def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
-    """What the model's forward takes of the batch, and the labels, on the model's device."""
+    """The arguments of the model's forward, and the labels, on the model's device."""
     core = language_model(model)
     accepted = inspect.signature(type(core).forward).parameters
     device = core.get_input_embeddings().weight.device
     inputs = {
         key: value.to(device) if isinstance(value, Tensor) else value
         for key, value in batch.items()
-        # A forward of **kwargs, such as a wrapper's, hides the usual names.
+        # A forward(**kwargs), such as a wrapper's, does not list the usual names.
         if (key in accepted or key in _USUAL_INPUTS) and key != "labels"
     }
     if "use_cache" in accepted:
@@ -310,7 +308,7 @@ def _inputs(model: nn.Module, batch: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 @dataclass(frozen=True)
 class Head:
-    """From the last hidden state to logits, as the model itself does it."""
+    """The language model's head: from the last hidden states to logits."""
 
     module: Any
     scale: float
@@ -323,7 +321,7 @@ class Head:
         with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False):
             logits = self.module(hidden)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if self.scale != 1.0:  # logits are large: a product with 1 would cost a pass over them
+        if self.scale != 1.0:  # avoid a pass over the logits
             logits = logits * self.scale
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
@@ -360,7 +358,7 @@ def before_the_head(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, H
 
 
 def _after_the_head(core: Any) -> tuple[float, float | None]:
-    """What some models do to their logits: a factor (Cohere, Granite), a soft cap (Gemma)."""
+    """Scaling of logits (Cohere, Granite) and their soft cap (Gemma)."""
     config = text_config(core)
 
     def number(key: str) -> float | None:

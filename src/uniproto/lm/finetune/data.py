@@ -1,4 +1,4 @@
-"""What is trained on and what is held out: rows of files or of data sets on the hub, split."""
+"""Training and validation data, from files or data sets on the hub."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from uniproto.data.tables import require_column
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features.cache import cache_folder
 from uniproto.features.embedded import in_words
-from uniproto.lm.curation.overlap import letters_of
-from uniproto.lm.features.examples import Examples as FileExamples
-from uniproto.lm.features.examples import read_examples
+from uniproto.lm.curation.words import letters_of
+from uniproto.lm.features.examples import LanguageExamples, read_examples
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
+from uniproto.lm.features.tokens import ANSWERS, SourcedExample, TokenisedRows, tokenise
 from uniproto.lm.finetune.settings import FinetuneSettings
-from uniproto.lm.finetune.tokens import ANSWERS, SourcedExample, TokenisedRows, tokenise
 
 
 def read_files(
     settings: FinetuneSettings, names: Sequence[str], beside: bool = False
 ) -> list[SourcedExample]:
-    """The rows of files, or of data sets on the hub, one after another.
+    """The rows of files, or of data sets on the hub, concatenated.
 
-    Files that are read `beside` the training data may lack its column of sources.
+    Files read `beside` the training data may lack its column of sources.
     """
     rows: list[SourcedExample] = []
     for name in names:
@@ -43,10 +42,10 @@ def read_rows(
     source: str | None = None,
     may_lack_source: bool = False,
 ) -> list[SourcedExample]:
-    """The rows of a file, by the columns that are named (prompt, answer, messages) or usual.
+    """The rows of a file, from the named columns (prompt, answer, messages) or the usual ones.
 
-    Without a column of sources all rows are of one: `all`, or the file's name where that column may
-    be missing. A data set of the Hugging Face hub is named as for `uniproto curate`.
+    Without a column of sources all rows have the same: `all`, or the file's name if the column may
+    be missing. Data sets on the Hugging Face hub are named as for `uniproto curate`.
     """
     path = Path(local_data(str(path), cache_folder() / "datasets"))
     examples = read_examples(path, named=named)
@@ -54,7 +53,9 @@ def read_rows(
         (row, reason)
         for row, example in enumerate(examples)
         if (reason := what_is_wrong_with(example)) is not None
-        and not (reason == NO_ANSWER and isinstance(example, tuple))  # it learns to end at once
+        and not (
+            reason == NO_ANSWER and isinstance(example, tuple)
+        )  # the model learns to end at once
     ]
     if wrong:
         raise InputFileError(
@@ -66,13 +67,13 @@ def read_rows(
     ]
 
 
-def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list[str]:
-    """Where each row comes from."""
+def _sources(examples: LanguageExamples, source: str | None, may_lack: bool) -> list[str]:
+    """The source of each row."""
     if source is None:
         return ["all"] * len(examples)
     if may_lack and source not in examples.table.column_names:
         return [examples.path.name.partition(".")[0]] * len(examples)
-    require_column(examples.table, source, "--source", examples.path)
+    require_column(examples.table, source, "source", examples.path)
     labels = examples.table.column(source).to_pylist()
     if None in labels:
         raise InputFileError(
@@ -83,8 +84,8 @@ def _sources(examples: FileExamples, source: str | None, may_lack: bool) -> list
 
 
 @dataclass(frozen=True)
-class Examples:
-    """What is trained on, what is held out, and how many examples were too long as they stood."""
+class TrainingData:
+    """Training and validation rows, and the number of examples that were too long."""
 
     train: TokenisedRows
     validation: TokenisedRows | None
@@ -93,16 +94,17 @@ class Examples:
 
 def prepare_examples(
     settings: FinetuneSettings, rows: Sequence[SourcedExample], tokenizer: Any, model: Any
-) -> Examples:
+) -> TrainingData:
     """Tokenise the rows, then split them, then mix others in.
 
-    Rows skipped as too long go first: a source might otherwise lose all that was held out of it.
+    Examples that are too long are skipped before the split, so that no source loses its validation
+    rows.
     """
     most = getattr(model.config, "max_position_embeddings", None)
     if isinstance(most, int) and settings.max_length > most:
         raise InvalidInputError(
-            f"--max-length {settings.max_length} must not exceed the model's context of {most} "
-            "tokens."
+            f"{settings.max_length} must not exceed the model's context of {most} tokens.",
+            parameter="max_length",
         )
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
     trained, too_long = tokenise(rows, *options)
@@ -125,7 +127,7 @@ def prepare_examples(
         )
         validation = trained.part(held) if held else None
         trained = trained.part(train)
-    if settings.mix is not None:  # half of what is trained on
+    if settings.mix is not None:  # half of the training rows
         mixed = beside(settings.mix)
         times = max(1, round(len(trained) / len(mixed)))
         trained = TokenisedRows(
@@ -133,14 +135,15 @@ def prepare_examples(
         )
     if len(trained) < settings.pool:
         raise InvalidInputError(
-            f"--pool {settings.pool} must not exceed the {len(trained)} training examples. Lower "
-            "it, or bring more data."
+            f"{settings.pool} must not exceed the {len(trained)} training examples. Lower "
+            "it, or add data.",
+            parameter="pool",
         )
-    return Examples(trained, validation, too_long)
+    return TrainingData(trained, validation, too_long)
 
 
 def _question(example: Any) -> str:
-    """The prompt, what comes before the answers of a chat, or the text."""
+    """The prompt, the messages before the first answer of a chat, or the text."""
     if isinstance(example, list):
         return str(as_text([each for each in example if each["role"] != ANSWERS]))
     return str(example[0] if isinstance(example, tuple) else example)
@@ -153,11 +156,10 @@ def split_places(
     seed: int,
     questions: Sequence[str] | None = None,
 ) -> tuple[list[int], list[int]]:
-    """Which rows are for training and which for validation: a share of every source is held out.
+    """Split rows into training and validation: a share of every source is held out.
 
-    At least so many of each; but a source is never left without training rows: of one too small
-    for both, at most half goes to validation. Rows with a question that is held out are held out,
-    too: what is validated on must not be trained on.
+    At least `least` rows of each source are held out, but at most half of a small one. Other rows
+    with a held-out question are held out, too, unless many rows share one instruction.
 
     >>> train, validation = split_places(["a"] * 100 + ["b"] * 6, 0.02, least=4, seed=0)
     >>> len(train), [place < 100 for place in validation]
@@ -176,6 +178,6 @@ def split_places(
     if questions is not None:
         asked = {questions[place] for place in held}
         asking = {place for place, question in enumerate(questions) if question in asked}
-        if len(asking) <= 2 * len(held):  # else one instruction serves many rows
+        if len(asking) <= 2 * len(held):  # else many rows share one instruction
             held = asking
     return [place for place in range(len(sources)) if place not in held], sorted(held)

@@ -1,4 +1,4 @@
-"""The folder of a fine-tuning run: who may write to it, and where a run resumes."""
+"""The folder of a fine-tuning run: its lock, where a run resumes, and the model in it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError
+from uniproto.features.models import identity_digest, model_identity, read_settings
+from uniproto.lm.features.language import CHAT
 from uniproto.lm.finetune.settings import FinetuneSettings
+from uniproto.lm.models import ADAPTER
 from uniproto.report.charts import CURVE_FILES
-from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
+from uniproto.runs.atomic import write_json, writing
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import METRICS
 from uniproto.runs.lock import locked
 
 SETTINGS, RESULT, MODEL = "finetune.json", "result.json", "model"
-CHATS = "chats"  # in the settings' file: whether the data were conversations
+CHATS = "chats"  # in the file of settings: whether the data are conversations
 MAY_CHANGE = ("out", "quiet", "save_steps", "report_to", "device")  # on resuming
 _CHECKPOINT = "checkpoint-"
 _WRITTEN = (RESULT, MODEL, METRICS, *CURVE_FILES)
 
 
 def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
-    """Refuse a folder that holds something else or other settings, or cannot be written.
+    """Refuse a folder that holds other files or a run of other settings, or cannot be written.
 
-    Nothing is written or deleted yet: the command may still fail for another reason.
+    Nothing is written or deleted yet, as the command may still fail for another reason.
     """
     checkpoints = [path.name for path in _checkpoints(out)]
     inputs = [*settings.data_files, settings.model]
@@ -38,7 +41,7 @@ def require_usable(out: Path, settings: FinetuneSettings, fresh: bool) -> None:
     begun = (out / RESULT).exists() or last_checkpoint(out) is not None
     if begun and not fresh:
         recorded = read_record(out / SETTINGS)
-        recorded.pop(CHATS, None)  # which the data decide
+        recorded.pop(CHATS, None)  # depends on the data
         require_same(recorded, _identity(settings), out, "a run of the same settings")
 
 
@@ -48,7 +51,7 @@ def claimed(
 ) -> Iterator[None]:
     """Create the folder of a run, or clear it with `fresh`, and lock it against other runs.
 
-    `chats` notes that the model has learned from conversations, by its chat template.
+    `chats` records whether the model is trained on conversations, with its chat template.
     """
     with locked(out):
         with writing(out):
@@ -70,7 +73,7 @@ def _identity(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def _digest(name: str) -> str | None:
-    """Of a file; a data set on the hub is known by its name alone."""
+    """The digest of a file; None for a data set on the hub."""
     return file_digest(Path(name)) if Path(name).is_file() else None
 
 
@@ -85,7 +88,7 @@ def _clear(out: Path) -> None:
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The newest complete checkpoint: its state is the last file that is written."""
+    """The newest complete checkpoint: one with the file that is written last."""
     found = []
     for folder in _checkpoints(out):
         try:
@@ -98,9 +101,9 @@ def last_checkpoint(out: Path) -> Path | None:
 
 
 def require_complete(checkpoint: Path, process: int, processes: int) -> None:
-    """Refuse a checkpoint without a state that the Trainer would go on without, as if new.
+    """Refuse an incomplete checkpoint, from which the Trainer would resume without a warning.
 
-    Random states are named after the processes that saved them.
+    The file of random states is named after the process.
     """
     own = f"rng_state_{process}.pth" if processes > 1 else "rng_state.pth"
     missing = [
@@ -109,16 +112,64 @@ def require_complete(checkpoint: Path, process: int, processes: int) -> None:
     if missing:
         raise InputFileError(
             f"{checkpoint}: the checkpoint has no {', '.join(missing)} for {processes} processes. "
-            "Put the files back, move this folder away to go on from the checkpoint before it, or "
+            "Restore the files, move this folder away to resume from the checkpoint before it, or "
             "start over with --fresh."
         )
 
 
 def _checkpoints(out: Path) -> list[Path]:
-    """The folders that the trainer saves to: nothing else has such a name."""
+    """The checkpoint folders of the trainer, which are recognised by their names."""
     return [path for path in out.glob(f"{_CHECKPOINT}*") if path.is_dir() and step_of(path) >= 0]
 
 
 def step_of(folder: Path) -> int:
     number = folder.name.removeprefix(_CHECKPOINT)
     return int(number) if number.isdigit() else -1
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Where a model is: its files, an adapter on top of them, and its prompt template."""
+
+    base: str
+    adapter: Path | None = None
+    template: str | None = None
+
+    def fingerprint(self) -> str | None:
+        """A digest of the files of the model and its adapter.
+
+        None for a name on the hub without local files; with an adapter, that of the adapter.
+        """
+        places = [Path(self.base), *([self.adapter] if self.adapter else [])]
+        found = [model_identity(place) for place in places if place.exists()]
+        return identity_digest(" ".join(found)) if found else None
+
+
+def locate(model: str | Path, base: str | None = None) -> ModelPlace:
+    """Find the files of a model, without loading them.
+
+    A folder written by `uniproto finetune` records its base model and its template.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return ModelPlace(str(model))
+    run = folder if (folder / SETTINGS).is_file() else folder.parent
+    tuned = read_settings(run / SETTINGS)
+    if run == folder:
+        folder = run / MODEL
+        if not folder.is_dir():
+            raise InputFileError(
+                f"{run}: the run is not finished: it has no {MODEL}/. Let `uniproto finetune` end, "
+                "or name one of its checkpoints."
+            )
+    template = CHAT if tuned.get(CHATS) else tuned.get("template")
+    if not (folder / ADAPTER).is_file():
+        return ModelPlace(str(folder), None, template)
+    known = (
+        base or tuned.get("model") or read_settings(folder / ADAPTER).get("base_model_name_or_path")
+    )
+    if not known:
+        raise InputFileError(
+            f"{folder}: the adapter does not say which model it belongs to. Name it with --base."
+        )
+    return ModelPlace(str(known), folder, template)

@@ -1,4 +1,4 @@
-"""How a fine-tuning run goes: validation, a row of metrics per logged step, progress, curves."""
+"""Monitoring of a fine-tuning run: validation, metrics, progress and curves."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from uniproto.runs.journal import MetricsFile
 from uniproto.runtime.progress import Advance
 
 OVERALL = "(all sources)"
-_FIRST_SAVED = 8  # step; then 16, 32, …
-_MOST_SOURCES = 24  # panels of a figure that a person still looks at
+_FIRST_SAVED = 8  # step of the first checkpoint; then 16, 32, …
+_MOST_SOURCES = 24  # panels of the figure
 
 
 # --- validation -------------------------------------------------------------------------------
 
 
 def log_perplexities(trainer: Any) -> tuple[float, dict[str, float]]:
-    """Σ losses / Σ answer tokens of the evaluation data: of all examples, and of each source's.
+    """Σ losses / Σ answer tokens of the evaluation data, overall and for each source.
 
-    Every process looks at its share of the rows, and their sums are joined. Examples without a
-    finite loss make the number of their source NaN: nothing is skipped here.
+    Every process evaluates its share of the rows, and the sums are reduced. An example without a
+    finite loss makes the value of its source NaN.
     """
     rows, args = trainer.eval_dataset, trainer.args
     sources = sorted({row["source"] for row in rows})
@@ -53,10 +53,10 @@ def log_perplexities(trainer: Any) -> tuple[float, dict[str, float]]:
 
 
 class ValidateLastStep(TrainerCallback):
-    """Validates after the last step, whatever its number; and saves early ones, ever more rarely.
+    """Validates after the last step, and saves early checkpoints.
 
-    The first checkpoint is that of step 8, the next that of step 16: a run that is killed before
-    the first of `save_steps` loses half of its work at most.
+    Checkpoints are saved at steps 8, 16, 32, …: a run that is killed before the first of
+    `save_steps` loses at most half of its work.
     """
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -70,7 +70,7 @@ class ValidateLastStep(TrainerCallback):
 class ValidatingTrainer(SelectionTrainer):
     """Evaluates by log-perplexity, overall and per source, and names damaged checkpoint files."""
 
-    before_saving: Any = None  # what must be on the disk before a checkpoint is
+    before_saving: Any = None  # called before each checkpoint is saved
 
     def _save_checkpoint(self, *given: Any, **named: Any) -> None:
         if self.before_saving is not None:
@@ -104,13 +104,13 @@ class ValidatingTrainer(SelectionTrainer):
 
 
 def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager[None]:
-    """Says what to do about a damaged checkpoint; without one nothing is loaded."""
+    """Explains errors of loading a checkpoint; without one, nothing is loaded."""
     if checkpoint is None:
         return nullcontext()
     return loading(
         checkpoint,
-        "the run must go on from a complete checkpoint",
-        "Move this folder away to go on from the checkpoint before it, or start over with --fresh.",
+        "the run must resume from a complete checkpoint",
+        "Move this folder away to resume from the one before it, or start over with --fresh.",
     )
 
 
@@ -118,10 +118,10 @@ def _report_damaged_checkpoint(checkpoint: str | None) -> AbstractContextManager
 
 
 class StepMetrics(TrainerCallback):
-    """Writes OUT/metrics.jsonl as training goes on, and continues it after a kill.
+    """Writes OUT/metrics.jsonl during training, and continues it after a kill.
 
-    A row is written when its step is over: with the validation of that step, and before a
-    checkpoint of it (the trainer sees to that). Only one process writes.
+    The row of a step is written after its validation, and before its checkpoint
+    (`before_saving`). Only one process writes.
     """
 
     def __init__(self, folder: Path, resumed_at: int | None, writes: bool = True) -> None:
@@ -133,7 +133,7 @@ class StepMetrics(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """Training time so far, that of earlier sessions included."""
+        """Training time so far, including that before a resume."""
         return self.seconds_before + time.perf_counter() - self.began
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -178,7 +178,7 @@ class StepMetrics(TrainerCallback):
         return self.row
 
     def flush(self, *_: Any, **__: Any) -> None:
-        """Write the row of a step that is over."""
+        """Write the row of a completed step."""
         if self.row is None:
             return
         row, self.row = self.row, None
@@ -189,7 +189,7 @@ class StepMetrics(TrainerCallback):
 
 
 class ShownProgress(TrainerCallback):
-    """Moves a bar with the time left."""
+    """Shows a progress bar with the time left."""
 
     def __init__(self, advance: Advance) -> None:
         self.advance = advance
@@ -221,7 +221,7 @@ def curves_chart(
     title: str,
     sizes: Mapping[str, int],
 ) -> Any:
-    """Training and validation loss in front, then a small panel per source, largest first."""
+    """Training and validation loss, then a small panel per source, largest first."""
     import altair as alt
 
     from uniproto.report.charts import GREY, curve, small_multiples, styled

@@ -19,7 +19,8 @@ import transformers
 
 from uniproto.errors import InvalidInputError, MissingExtraError, UniprotoError
 from uniproto.lm.features.layers import unwrapped
-from uniproto.lm.finetune.data import Examples, prepare_examples, read_files
+from uniproto.lm.features.tokens import PaddingCollator, TokenisedRows
+from uniproto.lm.finetune.data import TrainingData, prepare_examples, read_files
 from uniproto.lm.finetune.folder import (
     MAY_CHANGE,
     MODEL,
@@ -30,6 +31,7 @@ from uniproto.lm.finetune.folder import (
     require_usable,
     step_of,
 )
+from uniproto.lm.finetune.lora import require_quantisation, with_lora
 from uniproto.lm.finetune.monitoring import (
     ShownProgress,
     StepMetrics,
@@ -39,15 +41,14 @@ from uniproto.lm.finetune.monitoring import (
     curves_chart,
 )
 from uniproto.lm.finetune.settings import FinetuneSettings
-from uniproto.lm.finetune.tokens import PaddingCollator, TokenisedRows
-from uniproto.lm.models import load_model, padding_token, require_quantisation, with_lora
+from uniproto.lm.models import load_model, padding_token
 from uniproto.report.charts import save_curves
 from uniproto.runs.atomic import write_json
 from uniproto.runs.folder import read_record
 from uniproto.runs.journal import read_metrics
 from uniproto.runtime.progress import Progress
 
-# What transformers calls it, later versions first.
+# The name of the option in transformers, later versions first.
 CHECKPOINTING = next(
     name
     for name in ("activation_checkpointing", "gradient_checkpointing")
@@ -60,7 +61,7 @@ _MANY_EPOCHS = 10
 def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     """Run or resume a fine-tuning run; returns the content of OUT/result.json.
 
-    `fresh` starts over where OUT holds an earlier run of this command.
+    `fresh` starts over if OUT holds an earlier run.
     """
     selection = settings.selection()  # refuses wrong options before anything is loaded
     if settings.lora_r > 0 and find_spec("peft") is None:
@@ -80,7 +81,9 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
     examples = prepare_examples(settings, rows, tokenizer, model)
     train, validation = examples.train, examples.validation
     if selection.mode == "source" and settings.source is None:
-        raise InvalidInputError("--mode source needs a column of sources. Name it with --source.")
+        raise InvalidInputError(
+            "source needs a column of sources. Name it with --source.", parameter="mode"
+        )
     if settings.lora_r > 0:
         model = with_lora(model, settings)
     _require_sources(settings, train)
@@ -122,7 +125,7 @@ def finetune(settings: FinetuneSettings, fresh: bool = False) -> dict[str, Any]:
 
 
 def _set_length(args: Any, settings: FinetuneSettings, rows: int) -> None:
-    """The number of steps, by the epochs where these were asked for; warns of too many passes."""
+    """Set the number of steps from the epochs, if given; warn of too many passes."""
     per_step = settings.pool * settings.accumulate * args.world_size
     if settings.epochs is not None:
         args.max_steps = max(1, math.ceil(settings.epochs * rows / per_step))
@@ -131,13 +134,13 @@ def _set_length(args: Any, settings: FinetuneSettings, rows: int) -> None:
     if passes > _MANY_EPOCHS and args.process_index == 0 and not settings.quiet:
         print(
             f"uniproto: warning: {args.max_steps} steps go {passes:.0f} times over the {rows:,} "
-            "training rows. Say how often with --epochs (3 is usual).",
+            "training rows. Set the number of passes with --epochs (3 is usual).",
             file=sys.stderr,
         )
 
 
 def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: Path | None) -> None:
-    """From the last checkpoint, where there is one, to the last step."""
+    """Train from the last checkpoint, if there is one, to the last step."""
     args, done = trainer.args, 0 if checkpoint is None else step_of(checkpoint)
     metrics = StepMetrics(
         Path(settings.out), None if checkpoint is None else done, writes=args.process_index == 0
@@ -147,7 +150,7 @@ def _train(trainer: ValidatingTrainer, settings: FinetuneSettings, checkpoint: P
     trainer.add_callback(metrics)
     trainer.add_callback(ValidateLastStep())
     trainer.before_saving = metrics.flush
-    if done >= args.max_steps:  # killed after the last: nothing is left but to write the results
+    if done >= args.max_steps:  # killed after the last step: only the results are missing
         trainer._load_from_checkpoint(str(checkpoint))
         return
     if checkpoint is not None:
@@ -165,9 +168,10 @@ def training_arguments(settings: FinetuneSettings) -> Any:
     for tracker in trackers:
         if tracker not in (*installed, "all"):
             raise InvalidInputError(
-                f"--report-to: {tracker!r} is not among the trackers installed "
+                f"must name a tracker that is installed, not {tracker!r} "
                 f"({', '.join(installed) or 'none is'}). Install it (pip install {tracker}), or "
-                "leave the option out."
+                "leave the option out.",
+                parameter="report_to",
             )
     checkpointing: dict[str, Any] = {}
     if settings.gradient_checkpointing:
@@ -192,15 +196,15 @@ def training_arguments(settings: FinetuneSettings) -> Any:
             seed=settings.seed,
             logging_nan_inf_filter=False,  # it would log 0 for a loss of NaN
             report_to=trackers,
-            # Without this, processes of torchrun on a machine without a GPU would not find
-            # one another, and each take itself for the first.
+            # Without this, processes of torchrun on a machine without a GPU would not form a
+            # group, and each would act as the main process.
             use_cpu=settings.device == "cpu" or not torch.accelerator.is_available(),
             dataloader_pin_memory=torch.cuda.is_available() and settings.device != "cpu",
             dataloader_drop_last=False,
             ddp_find_unused_parameters=False,
             disable_tqdm=True,
         )
-        # Some schedulers need options of their own: fail now, not after the model is loaded.
+        # Some schedulers need further options: fail before the model is loaded.
         transformers.get_scheduler(
             args.lr_scheduler_type,
             torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
@@ -221,18 +225,19 @@ def _require_sources(settings: FinetuneSettings, train: TokenisedRows) -> None:
     unknown = [name for name in wanted if name not in train.sources]
     if unknown:
         raise InvalidInputError(
-            f"--keep-small: the data have no {', '.join(unknown)}, but "
+            f"must name sources of the data, which have no {', '.join(unknown)}, but "
             f"{', '.join(sorted(train.sources))}. Correct the names, or pass a share of the data "
-            "such as 0.01."
+            "such as 0.01.",
+            parameter="keep_small",
         )
 
 
-def _publish(out: Path, settings: FinetuneSettings, examples: Examples) -> dict[str, Any]:
-    """Curves first; result.json last, because it says that the run is complete."""
+def _publish(out: Path, settings: FinetuneSettings, examples: TrainingData) -> dict[str, Any]:
+    """Write the curves, then result.json, which marks the run as complete."""
     from uniproto.runs.records import versions, without_infinity
 
     rows, train, validation = read_metrics(out), examples.train, examples.validation
-    # By what a validation or a step leaves behind: a loss of NaN is written as null.
+    # Recognised by their keys, as a loss of NaN is written as null.
     validated = [row for row in rows if "val_loss_by_source" in row]
     trained = [row for row in rows if "kept" in row]
     result = {

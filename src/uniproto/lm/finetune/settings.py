@@ -14,7 +14,7 @@ from uniproto.lm.features.language import TEMPLATE, require_template
 from uniproto.methods.greedy import PLANS, Entropic, Greedy, plan_from
 from uniproto.runtime.settings import setting, setting_of
 
-SOURCE = "source"  # the column of sources, where none is named
+SOURCE = "source"  # the default column of sources
 TOO_LONG = ("truncate", "skip", "refuse")
 QUANTISED = ("4bit",)
 _AT_LEAST = {
@@ -29,8 +29,8 @@ _AT_LEAST = {
     "validation_least": 0,
     "seed": 0,
 }
-_BELOW = {  # what it must stay below, and what is usual
-    "seed": (2**32, 0),  # what NumPy's seeds hold
+_BELOW = {  # an exclusive upper limit, and a usual value
+    "seed": (2**32, 0),  # the range of NumPy's seeds
     "learning_rate": (float("inf"), 2e-5),
     "warmup": (1, 0.03),
     "lora_dropout": (1, 0.05),
@@ -38,7 +38,7 @@ _BELOW = {  # what it must stay below, and what is usual
 
 
 def read_small(text: str) -> float | tuple[str, ...]:
-    """What `--keep-small` says: a share of the data, or names of sources.
+    """Parse `--keep-small`: a share of the data, or names of sources.
 
     >>> read_small("0.01"), read_small("logic,law")
     (0.01, ('logic', 'law'))
@@ -69,41 +69,41 @@ class FinetuneSettings:
     )
     out: str = _common(help="folder for the results", metavar="DIR", flags=("-o",))
     method: str = setting_of(SelectionConfig, "method", common=True)
-    # The data of this command have sources; a SelectionConfig must do without.
+    # By default a SelectionConfig has no sources; the data of this command do.
     mode: str = setting_of(SelectionConfig, "mode", default="source", common=True)
     pool: int = setting_of(SelectionConfig, "pool", common=True)
     keep: int = setting_of(SelectionConfig, "keep", common=True)
     steps: int = _common(2048, "optimizer steps")
     epochs: float | None = _common(
-        None, "passes over the data, in place of --steps", metavar="NUMBER"
+        None, "passes over the data, instead of --steps", metavar="NUMBER"
     )
-    learning_rate: float = _common(2e-5, "the highest of the schedule", metavar="RATE")
+    learning_rate: float = _common(2e-5, "peak learning rate", metavar="RATE")
     lora_r: int = _common(128, "rank of adapters; 0: all weights")
     bf16: bool = _common(False, "bfloat16 arithmetic (float32)")
-    seed: int = _common(0, "of split, order and random draws")
+    seed: int = _common(0, "seed of split, order and sampling")
     quiet: bool = _common(False, "no progress bar and no summary")
 
     prompt: str | None = _data(None, "the question", metavar="COLUMN")
     answer: str | None = _data(None, "the answer to learn", metavar="COLUMN")
     source: str | None = _data(
         SOURCE,
-        "where a row comes from",
+        "the source of a row",
         metavar="COLUMN",
-        off=("--no-source", "the data have no sources"),
+        off=("--no-source", "the data have no sources", None),
     )
-    messages: str | None = _data(None, "chats in place of --prompt and --answer", metavar="COLUMN")
+    messages: str | None = _data(None, "chats, instead of --prompt and --answer", metavar="COLUMN")
     template: str = _data(
         TEMPLATE, "prompt with {instruction} in it, or chat (docs)", metavar="TEXT"
     )
     max_length: int = _data(512, "tokens per example")
-    too_long: str = _data("truncate", "what to do with longer ones", choices=TOO_LONG)
-    validation: float = _data(0.02, "held out of every source", metavar="SHARE")
-    validation_least: int = _data(4, "at least so many of each")
+    too_long: str = _data("truncate", "what to do with longer examples", choices=TOO_LONG)
+    validation: float = _data(0.02, "share held out of every source", metavar="SHARE")
+    validation_least: int = _data(4, "minimum held out of every source")
     validation_data: str | None = _data(
         None, "validate on these rows (hold out some)", metavar="FILE"
     )
 
-    mix: str | None = _data(None, "half of what is trained on comes from FILE", metavar="FILE")
+    mix: str | None = _data(None, "take half of the training data from FILE", metavar="FILE")
 
     plan: str = _selection(
         Greedy.plan, "greedy: what happens to the plan", choices=(*PLANS, "entropic")
@@ -130,10 +130,10 @@ class FinetuneSettings:
     anchors: int = setting_of(SelectionConfig, "anchors", group="selection")
     embedding_model: str | None = setting_of(SelectionConfig, "embedding_model", group="selection")
 
-    scheduler: str = _training("cosine", "how the learning rate falls", metavar="NAME")
-    warmup: float = _training(0.03, "share of steps with a rising rate", metavar="SHARE")
+    scheduler: str = _training("cosine", "learning rate schedule", metavar="NAME")
+    warmup: float = _training(0.03, "share of warm-up steps", metavar="SHARE")
     lora_alpha: int | None = _training(None, "scale of the adapters (4 × rank)")
-    lora_dropout: float = _training(0.05, "inputs of the adapters dropped", metavar="SHARE")
+    lora_dropout: float = _training(0.05, "dropout of the adapters", metavar="SHARE")
     lora_targets: str | None = _training(
         None, "layers to adapt: q_proj,v_proj (by architecture)", metavar="A,B"
     )
@@ -142,7 +142,7 @@ class FinetuneSettings:
     accumulate: int = _training(1, "pools per step")
     micro_batch: int | None = setting_of(SelectionConfig, "micro_batch", group="training")
     gradient_checkpointing: bool = _training(False, "less memory, more time")
-    device: str = _training("auto", "auto takes a GPU where there is one", choices=("auto", "cpu"))
+    device: str = _training("auto", "auto: a GPU if there is one", choices=("auto", "cpu"))
 
     eval_steps: int = _files(64, "steps between validations")
     save_steps: int = _files(64, "steps between checkpoints")
@@ -150,36 +150,40 @@ class FinetuneSettings:
     report_to: str = _files("none", "also log to tensorboard, wandb, …", metavar="NAME")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, str):  # one file is one file, however it was given
+        if not isinstance(self.data, str):  # a list of one file is that file
             files = tuple(self.data)
             object.__setattr__(self, "data", files[0] if len(files) == 1 else files)
         if isinstance(self.keep_small, list):
             object.__setattr__(self, "keep_small", tuple(self.keep_small))
         if self.merge and (self.quantize or not self.lora_r):
-            raise InvalidInputError("--merge needs adapters (--lora-r), and no --quantize.")
-        require_template("--template", self.template)
+            raise InvalidInputError(
+                "needs adapters (--lora-r), and no --quantize.", parameter="merge"
+            )
+        require_template("template", self.template)
         for name, least in _AT_LEAST.items():
             if getattr(self, name) is not None:
-                require_int(_option(name), getattr(self, name), least)
+                require_int(name, getattr(self, name), least)
         for name, (limit, usual) in _BELOW.items():
             value = getattr(self, name)
             if not 0 <= value < limit:  # NaN fails, too
                 raise InvalidInputError(
-                    f"{_option(name)} {value} must be from 0 to below {limit}; {usual} is usual."
+                    f"{value} must be from 0 to below {limit}; {usual} is usual.", parameter=name
                 )
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
-            raise InvalidInputError("--epochs must be above 0; 3 is usual.")
+            raise InvalidInputError("must be above 0; 3 is usual.", parameter="epochs")
         if not 0 <= self.validation < 1:
-            raise InvalidInputError("--validation must lie between 0 and 1; pass 0.02 for 2 %.")
+            raise InvalidInputError(
+                "must lie between 0 and 1; pass 0.02 for 2 %.", parameter="validation"
+            )
 
     @property
     def usual_lora_alpha(self) -> int:
-        """The scale of the adapters: as given, or four times their rank, as in the paper."""
+        """The scale of the adapters: the given one, or four times their rank, as in the paper."""
         return 4 * self.lora_r if self.lora_alpha is None else self.lora_alpha
 
     @property
     def source_is_usual(self) -> bool:
-        """Whether nobody has named the column of sources, so that data may lack it."""
+        """Whether the column of sources is the default one, which data may lack."""
         return self.source == SOURCE
 
     @property
@@ -187,7 +191,7 @@ class FinetuneSettings:
         return (self.data,) if isinstance(self.data, str) else self.data
 
     def selection(self) -> SelectionConfig:
-        """What to choose by."""
+        """The settings of the selection."""
         own = {each.name for each in fields(self)}
         shared = {
             n: getattr(self, n) for n in (e.name for e in fields(SelectionConfig)) if n in own
@@ -199,14 +203,10 @@ class FinetuneSettings:
             return self.method
         if self.method != Greedy.name:
             raise InvalidInputError(
-                "--plan, --reg and --iterations are options of --method greedy, not of "
-                f"{self.method}."
+                f"must be greedy for --plan, --reg and --iterations, not {self.method}.",
+                parameter="method",
             )
         return Greedy(plan_from(self.plan, self.reg, self.iterations))
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 _PAPER = {

@@ -212,8 +212,8 @@ def superglue_rows(
     if examples is not None:
         if not 1 <= examples <= len(found):
             raise InvalidInputError(
-                f"examples must lie between 1 and the {len(found)} of {task} {split}, not "
-                f"{examples}."
+                f"must lie between 1 and the {len(found)} of {task} {split}, not {examples}.",
+                parameter="examples",
             )
         found = random.Random(seed).sample(found, examples)
     return [{"source": task, "instruction": each.text, "output": each.gold} for each in found]

@@ -15,7 +15,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from uniproto.comparing.results import aligned
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.lm.judging.benchmarks import (
     BENCHMARKS,
@@ -27,8 +26,8 @@ from uniproto.lm.judging.benchmarks import (
 )
 from uniproto.lm.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
 from uniproto.report.page import content_policy, template_environment
-from uniproto.runs.atomic import write_json, write_text
-from uniproto.runs.folder import writing
+from uniproto.report.words import aligned
+from uniproto.runs.atomic import write_json, write_text, writing
 from uniproto.runs.records import versions, without_infinity
 
 

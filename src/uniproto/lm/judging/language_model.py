@@ -13,8 +13,9 @@ import transformers
 from torch.nn.utils.rnn import pad_sequence
 
 from uniproto.errors import InputFileError
+from uniproto.lm.finetune.folder import ModelPlace
 from uniproto.lm.judging.session import Completion
-from uniproto.lm.models import ModelPlace, load_model, padding_token, with_adapter
+from uniproto.lm.models import load_model, padding_token, with_adapter
 
 # A batch runs until its last answer ends. Most answers are short; the few long ones are set aside
 # after so many tokens and finished together, so that they do not hold up every batch.

@@ -23,8 +23,7 @@ from uniproto.errors import (
     require_name,
     require_seconds,
 )
-from uniproto.lm.features.language import CHAT, require_template
-from uniproto.lm.finetune.settings import TEMPLATE
+from uniproto.lm.features.language import CHAT, TEMPLATE, require_template
 from uniproto.lm.judging import EvaluateSettings
 from uniproto.lm.judging.benchmark_files import Question
 from uniproto.lm.judging.benchmarks import BENCHMARKS, DataSet, digest, read_questions
@@ -32,8 +31,8 @@ from uniproto.lm.judging.evaluation import ITEMS, RESULTS, SETTINGS, Evaluation
 from uniproto.lm.judging.sandbox import containment, run_program
 from uniproto.lm.judging.session import AnsweringModel, Session, stop_strings
 from uniproto.report.words import counted
-from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
+from uniproto.runs.atomic import write_json, writing
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import Journal
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
@@ -82,8 +81,9 @@ numglue, simuleq, sst2, superglue, svamp. Got 'gms8k' instead. Did you mean 'gsm
     if template == CHAT:
         if subject.chat_prompt is None:
             raise InvalidInputError(
-                "template must hold {instruction} for a model that is loaded already. Write out "
-                "its chat template."
+                "must hold {instruction} for a model that is loaded already. Write out "
+                "its chat template.",
+                parameter="template",
             )
         template = subject.chat_prompt()
     require_template("template", template)
@@ -203,9 +203,10 @@ def _subject(model: Any, base: str | None) -> _Subject:
         return _Subject(name, lambda: {"model": name}, load=lambda **_: model)
     # Now, not when it is needed: a missing extra is reported before anything is written.
     with needing("Judging a model", "judge"):
-        from uniproto.lm.finetune.tokens import chat_prompt
+        from uniproto.lm.features.tokens import chat_prompt
+        from uniproto.lm.finetune.folder import locate
         from uniproto.lm.judging.language_model import load_language_model
-        from uniproto.lm.models import load_tokenizer, locate
+        from uniproto.lm.models import load_tokenizer
 
     place = locate(model, base)
     return _Subject(

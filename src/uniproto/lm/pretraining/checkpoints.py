@@ -1,8 +1,8 @@
-"""Checkpoints of a pretraining run, with Orbax: the last two, each complete or not there.
+"""Checkpoints of a pretraining run, with Orbax. The last two are kept; each is written atomically.
 
-The state is a plain tree: dictionaries of arrays, named as in the code (`params/layers/qkv`), which
-any program reads with Orbax alone. Beside it a checkpoint holds a record: the configuration it
-belongs to, and what the run needs to write the same metrics as if it had never stopped.
+The state is a tree of dictionaries of arrays, named as in the code (`params/layers/qkv`), which can
+be read with Orbax alone. A checkpoint also holds a record: the configuration of the run, and what
+is needed to continue its metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEPT = 2
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """A checkpoint, and what it says of its run."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Checkpoints:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def latest(self) -> Checkpoint | None:
+    def latest(self) -> TrainingCheckpoint | None:
         """The last checkpoint, or None where there is none."""
         step = self._manager.latest_step()
         if step is None:
@@ -70,7 +70,7 @@ class Checkpoints:
         with _reading(folder):
             args = ocp.args.Composite(**{_RECORD: ocp.args.JsonRestore()})
             record = dict(self._manager.restore(step, args=args)[_RECORD])
-        return Checkpoint(folder, step, record)
+        return TrainingCheckpoint(folder, step, record)
 
     def save(self, step: int, state: Any, record: Mapping[str, Any]) -> None:
         """Save the state after this many steps, and remove all but it and the one before it."""
@@ -81,11 +81,11 @@ class Checkpoints:
         try:
             with _silent_threads():
                 self._manager.save(step, args=ocp.args.Composite(**parts), force=True)
-        except (OSError, ValueError) as error:  # a full disk is a ValueError to its storage
+        except (OSError, ValueError) as error:  # Orbax raises ValueError on a full disk
             self._remove_partial()
             raise self._unwritable(error) from error
 
-    def restore(self, checkpoint: Checkpoint, like: Any) -> Any:
+    def restore(self, checkpoint: TrainingCheckpoint, like: Any) -> Any:
         """The state of a checkpoint, as a tree of the form and on the devices of `like`."""
         abstract = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding),
@@ -107,7 +107,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
-        last = str(error).strip().rsplit(": ", 1)[-1]  # of the messages of each storage layer
+        last = str(error).strip().rsplit(": ", 1)[-1]  # each storage layer adds a prefix
         reason = getattr(error, "strerror", None) or last.partition(" [")[0]
         return unwritable(self.folder, ValueError(reason), "checkpoints")
 

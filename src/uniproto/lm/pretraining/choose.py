@@ -31,7 +31,7 @@ from uniproto.lm.pretraining.pretrain_settings import COLM_WIDTH, StepSettings
 _LARGEST = 2**31 - 1  # of int32
 
 
-class Choice(NamedTuple):
+class BatchChoice(NamedTuple):
     """The rows chosen, and what the step reports about the choice."""
 
     rows: Array
@@ -49,7 +49,7 @@ def choose(
     key: Array,
     learning_rate: Array,
     axis: str | None = None,
-) -> Choice:
+) -> BatchChoice:
     """Choose `settings.keep` rows of the pool; on several devices `pool` is this one's share.
 
     Scoring is a forward pass that is not differentiated. The rows returned count through the
@@ -60,7 +60,7 @@ def choose(
         if settings.method == "random":
             rows = pick_random(key, settings.pool, settings.keep)
         nothing, none = _not_computed(), jnp.zeros((), jnp.int32)
-        return Choice(rows, nothing, nothing, none, nothing)
+        return BatchChoice(rows, nothing, nothing, none, nothing)
     for_features, for_anchors = jax.random.split(key)
     losses, comparison = scores(config, settings, params, pool, for_features, axis)
     usable = usable_rows(losses, comparison, direction=settings.method == "uniproto")
@@ -68,7 +68,7 @@ def choose(
     count = usable.sum(dtype=jnp.int32)
     pool_loss = jnp.where(usable, losses, 0.0).sum() / count
     violation = jnp.asarray(picks.violation, jnp.float32)
-    return Choice(picks.rows, picks.cost, pool_loss, settings.pool - count, violation)
+    return BatchChoice(picks.rows, picks.cost, pool_loss, settings.pool - count, violation)
 
 
 def scores(
@@ -108,25 +108,25 @@ def _pick(
     usable: Array,
     key: Array,
     learning_rate: Array,
-) -> Picks:
+) -> BatchPicks:
     keep = settings.keep
     if comparison is None:
-        return Picks(pick_largest(losses, usable, keep), _not_computed())
+        return BatchPicks(pick_largest(losses, usable, keep), _not_computed())
     if settings.method == "uniproto":
         costs = cosine_costs(comparison)
         if settings.plan == "entropic":
             return pick_by_entropic_fills(costs, usable, keep, settings.reg, settings.iterations)
         integers, unit = integer_costs(costs, usable)
         picks = pick_by_fills(integers, usable, keep)
-        return Picks(picks.rows, picks.cost * unit)
+        return BatchPicks(picks.rows, picks.cost * unit)
     if settings.method == "colm":
         rows = pick_medoids(integer_costs(comparison, usable)[0], usable, keep)
-        return Picks(rows, _not_computed())
+        return BatchPicks(rows, _not_computed())
     if settings.method == "greats":
         anchors = pick_random(key, settings.pool, settings.anchors)
         rows = pick_greats(comparison, anchors, usable, keep, learning_rate)
-        return Picks(rows, _not_computed())
-    return Picks(pick_largest(jnp.diagonal(comparison), usable, keep), _not_computed())
+        return BatchPicks(rows, _not_computed())
+    return BatchPicks(pick_largest(jnp.diagonal(comparison), usable, keep), _not_computed())
 
 
 def _not_computed() -> Array:
@@ -139,7 +139,7 @@ def _gathered(values: Array, axis: str | None) -> Array:
     return values if axis is None else lax.all_gather(values, axis, tiled=True)
 
 
-class Picks(NamedTuple):
+class BatchPicks(NamedTuple):
     """Rows in the order picked, and the mean cost of their fills (NaN: not computed).
 
     `violation` is the largest share of mass that an entropic plan put above capacity.
@@ -200,7 +200,7 @@ def integer_costs(costs: Array, usable: Array) -> tuple[Array, Array]:
     return jnp.where(both, jnp.round(costs / unit), 0).astype(jnp.int32), unit
 
 
-def pick_by_fills(costs: Array, usable: Array, keep: int) -> Picks:
+def pick_by_fills(costs: Array, usable: Array, keep: int) -> BatchPicks:
     """UniPROT with plan `extend`: the fills of Eq. 8 in integer masses.
 
     `costs` are integers (see `integer_costs`); the cost returned is in their unit.
@@ -213,22 +213,22 @@ def pick_by_fills(costs: Array, usable: Array, keep: int) -> Picks:
     need = usable.sum(dtype=jnp.int32)
     near_to_far = sort_costs(costs)
 
-    def pick(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Picks]:
+    def pick(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], BatchPicks]:
         free, unclaimed = carry
         taken = fills(near_to_far, unclaimed, need)
         fill_costs = (near_to_far.costs * taken).sum(axis=1)
         row = jnp.argmin(jnp.where(free, fill_costs, _LARGEST)).astype(jnp.int32)
         claimed = taken[row][near_to_far.places[row]]
-        return (_without(free, row), unclaimed - claimed), Picks(row, fill_costs[row])
+        return (_without(free, row), unclaimed - claimed), BatchPicks(row, fill_costs[row])
 
     unclaimed = jnp.where(usable, keep, 0).astype(jnp.int32)
     _, picks = lax.scan(pick, (usable, unclaimed), length=keep)
-    return Picks(picks.rows, picks.cost.astype(jnp.float32).mean() / need)
+    return BatchPicks(picks.rows, picks.cost.astype(jnp.float32).mean() / need)
 
 
 def pick_by_entropic_fills(
     costs: Array, usable: Array, keep: int, reg: float, iterations: int
-) -> Picks:
+) -> BatchPicks:
     """UniPROT as printed: before each pick the entropic plan of all picks is solved anew.
 
     `costs` are plain numbers in float32; those of examples that are not usable are not read.
@@ -253,7 +253,7 @@ def pick_by_entropic_fills(
     nothing = jnp.zeros((), jnp.float32)
     start = (jnp.zeros(keep, jnp.int32), nothing, usable, nothing)
     rows, total, _, violation = lax.fori_loop(0, keep, pick, start)
-    return Picks(rows, total / keep, violation)
+    return BatchPicks(rows, total / keep, violation)
 
 
 def sort_costs(costs: Array) -> SortedCosts:

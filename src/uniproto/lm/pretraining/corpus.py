@@ -1,6 +1,6 @@
-"""A corpus: the documents of text, JSONL and Parquet files, read one by one.
+"""A corpus: the documents of text, JSONL and Parquet files, as a stream.
 
-No file is ever held whole: the memory needed is that of the longest document.
+Files are never loaded whole; the longest document must fit into memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from uniproto.errors import InputFileError, InvalidInputError
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")
 _CHUNK = 2**20
-_PIECE = 4096  # characters of a text file that, up to a blank line, make a document
-_FEWEST_PIECES = 64  # of a small file, so that some can be held out
+_PIECE = 4096  # the least characters of a document of a text file, which ends at a blank line
+_FEWEST_PIECES = 64  # of a small file, for the validation split
 _SMALLEST_PIECE = 256
-_AS_LONG_AT_MOST = 4  # times a piece, where no blank line comes
-_ROWS = 256  # of a Parquet file at once
+_AS_LONG_AT_MOST = 4  # pieces, if there is no blank line
+_ROWS = 256  # of a Parquet file, read at a time
 
 
 def corpus_files(place: str | Path) -> list[Path]:
@@ -58,8 +58,8 @@ def corpus_files(place: str | Path) -> list[Path]:
 def corpus_identity(files: Sequence[Path]) -> str:
     """A digest by which to know a corpus again: of every file its name, size, and both ends.
 
-    A corpus may be too large to be read twice; the first and the last mebibyte of a file tell it
-    from another version of it.
+    As a corpus may be too large to be read twice, only the first and the last mebibyte of each file
+    are hashed.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -133,7 +133,7 @@ def _json_lines(path: Path, column: str, advance: Callable[[int], None]) -> Iter
 def _parquet(path: Path, column: str, advance: Callable[[int], None]) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    # Opened here, not by Arrow: it takes every path for UTF-8, which not every one is.
+    # Opened here, as Arrow assumes that paths are UTF-8.
     with reading(path, "a Parquet table"), path.open("rb") as raw, pq.ParquetFile(raw) as file:
         names = file.schema_arrow.names
         if column not in names:
@@ -180,7 +180,8 @@ def _text(path: Path, advance: Callable[[int], None]) -> Iterator[str]:
 
 def _no_column(path: Path, column: str, found: str) -> Exception:
     return InvalidInputError(
-        f"--column: no texts in {column!r} of {path.name}: {found}. Name another column."
+        f"must name a column of texts, not {column!r} of {path.name}: {found}.",
+        parameter="column",
     )
 
 

@@ -1,9 +1,9 @@
-"""A pretrained model for other programs: the folder of a `LlamaForCausalLM` of transformers.
+"""Export of a pretrained model as a `LlamaForCausalLM` of transformers.
 
-The model is one already: RMSNorm, rotary positions that turn the halves of each head, grouped
-queries, SwiGLU. What differs is the layout: matrices are transposed, queries, keys and values lie
-in one matrix here, and so do gate and up, and layers are stacked. The folder is compared with the
-model before it gets its name: the same tokens must have the same scores.
+The architecture is the same: RMSNorm, rotary positions on the halves of each head, grouped queries,
+SwiGLU. The layout differs: here matrices are transposed, queries, keys and values are fused, gate
+and up are fused, and layers are stacked. Before the folder gets its name, its logits are compared
+with those of the model.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from uniproto.lm.pretraining.tokens import TOKENIZER, load_tokens, load_vocabula
 from uniproto.runs.atomic import unwritable, write_json
 
 FORMATS = ("hf",)
-_CLOSE = 1e-3  # of the largest score: two libraries add in another order
+_CLOSE = 1e-3  # of the largest logit: the libraries sum in different orders
 _COMPARED_TOKENS = 64
 
 
 def export_run(out: Path, folder: Path, tokens: Path | None = None) -> dict[str, Any]:
     """Write the model of a pretraining run as a folder of transformers.
 
-    The newest checkpoint is taken, of a finished run or of one that is to go on. `tokens` is the
-    folder of its tokens, where that is not the run's own. Returns its step, and the largest
-    difference of a score between the two libraries.
+    The newest checkpoint is exported, whether the run is finished or not. `tokens` is the folder of
+    its tokens, if they are not in the run's own. Returns its step, and the largest difference of a
+    logit between the two libraries.
     """
     if not (out / SETTINGS).is_file():
         raise InputFileError(
@@ -158,7 +158,7 @@ def compare_with_transformers(params: Params, config: ModelConfig, folder: Path)
     length = min(config.length, _COMPARED_TOKENS)
     tokens = np.random.default_rng(0).integers(0, config.vocab, (2, length))
     ours = np.asarray(logits(params, jnp.asarray(tokens), config, dtype=jnp.float32))
-    transformers.utils.logging.disable_progress_bar()  # its bars are about files, not about work
+    transformers.utils.logging.disable_progress_bar()  # progress of loading files
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(
         folder, local_files_only=True, dtype=torch.float32
     ).eval()

@@ -52,13 +52,15 @@ class ModelConfig:
                 raise InvalidInputError(f"{name}={getattr(self, name)} must be at least 1.")
         if self.width % (2 * self.heads):
             raise InvalidInputError(
-                f"width={self.width} must be an even multiple of heads={self.heads}: rotary "
-                "positions turn pairs of numbers of each head."
+                f"{self.width} must be an even multiple of heads={self.heads}: rotary "
+                "positions turn pairs of numbers of each head.",
+                parameter="width",
             )
         if self.heads % self.kv_heads:
             raise InvalidInputError(
-                f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}: equal groups "
-                "of heads share keys and values."
+                f"{self.heads} must be a multiple of kv_heads={self.kv_heads}: equal groups "
+                "of heads share keys and values.",
+                parameter="heads",
             )
 
     @property

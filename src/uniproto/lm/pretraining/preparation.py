@@ -1,8 +1,8 @@
 """Make a folder of tokens from a corpus: learn or load a tokenizer, split, encode, write.
 
-Documents stream through, so the memory needed does not grow with the corpus. A folder is complete
-or not there: the file that describes the others comes last. One run at a time prepares a folder,
-and one that is refused leaves nothing behind.
+Documents are streamed, so that memory does not grow with the corpus. The file that describes the
+others is written last and marks a folder as complete. One run at a time prepares a folder; a run
+that is refused leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from uniproto.data.tables import file_digest
 from uniproto.errors import InvalidInputError, OutputError, UniprotoError
 from uniproto.lm.pretraining.corpus import corpus_files, corpus_identity, read_documents
-from uniproto.lm.pretraining.pretrain_settings import Preparation
+from uniproto.lm.pretraining.pretrain_settings import TokenPreparation
 from uniproto.lm.pretraining.tokens import (
     FORMAT,
     HEADER,
@@ -37,19 +37,19 @@ from uniproto.lm.pretraining.tokens import (
     load_vocabulary,
     save_vocabulary,
 )
-from uniproto.runs.atomic import atomic_write, remove_partials, write_json
-from uniproto.runs.folder import differences, writing
+from uniproto.runs.atomic import atomic_write, remove_partials, write_json, writing
+from uniproto.runs.folder import differences
 from uniproto.runs.lock import locked
 from uniproto.runtime.progress import Progress
 
-_BEGUN = "preparing.json"  # what the files beside it are being made from
-_AT_ONCE = 4_000_000  # characters encoded in one go: some hundred megabytes of memory
-_SPLIT_STREAM = 5  # keeps the draws of the split apart from other draws with the same seed
+_BEGUN = "preparing.json"  # the options of an unfinished preparation
+_AT_ONCE = 4_000_000  # characters encoded at a time: some hundred megabytes of memory
+_SPLIT_STREAM = 5  # makes the split independent of other draws with the same seed
 
 
 def prepare_tokens(
     folder: str | Path,
-    preparation: Preparation,
+    preparation: TokenPreparation,
     seed: int = 0,
     shown: bool | None = None,
     *,
@@ -57,17 +57,16 @@ def prepare_tokens(
 ) -> TokenFiles:
     """The tokens of a corpus: those in the folder, or made there from `preparation.data`.
 
-    A complete folder must have been made from the same corpus and options; its split stays the one
-    of the seed it was made with. With `replace`, one made from something else is made anew. A run
-    killed while it prepares leaves no complete folder; the next one reuses the tokenizer, and
-    writes the rest anew.
+    A complete folder must have been made from the same corpus and options; it keeps the split of
+    the seed it was made with. With `replace`, one made from something else is replaced. After a
+    kill, the next run reuses the tokenizer and writes the rest again.
     """
     folder = Path(folder)
     if preparation.data is not None:
         with writing(folder, "tokens"), exclusive_folder(folder):
             made = (folder / HEADER).exists()
             if made and replace and _differences(load_tokens(folder), preparation):
-                write_json(folder / _BEGUN, {})  # the other files are still ours
+                write_json(folder / _BEGUN, {})  # marks the other files as ours
                 (folder / HEADER).unlink()
                 made = False
             if not made:
@@ -97,8 +96,8 @@ def _require_own_files(folder: Path) -> None:
 def held_out(share: float, seed: int, few: int | None = None) -> Iterator[bool]:
     """For document after document, whether it is held out for validation.
 
-    Of every 1/share documents one is drawn, so that the share holds in small corpora and in
-    every part of a large one. If there are but a `few` documents, fewer than that, one of them is.
+    One of every 1/share documents is drawn, so that the share holds in small corpora and in every
+    part of a large one. If there are fewer, only a `few`, one of them is drawn.
 
     >>> from itertools import islice
     >>> [sum(islice(held_out(0.05, seed), 1000)) for seed in range(3)]
@@ -145,11 +144,13 @@ class _Corpus:
         )  # the first has no end
 
 
-def _prepare(folder: Path, options: Preparation, seed: int, progress: Progress) -> None:
+def _prepare(folder: Path, options: TokenPreparation, seed: int, progress: Progress) -> None:
     share = options.validation
     assert share is not None
     if not 0 < share <= 0.5:
-        raise InvalidInputError("--validation must be above 0 and at most 0.5; pass 0.05 for 5 %.")
+        raise InvalidInputError(
+            "must be above 0 and at most 0.5; pass 0.05 for 5 %.", parameter="validation"
+        )
     corpus = _Corpus(corpus_files(str(options.data)), str(options.column), share, seed)
     made_from = {**_made_from(options), "seed": seed}
     vocabulary = _vocabulary(folder, options, made_from, corpus, progress)
@@ -193,7 +194,7 @@ def _write_tokens(
 
 def _vocabulary(
     folder: Path,
-    options: Preparation,
+    options: TokenPreparation,
     made_from: dict[str, Any],
     corpus: _Corpus,
     progress: Progress,
@@ -212,7 +213,7 @@ def _vocabulary(
         vocabulary = load_vocabulary(options.tokenizer)
     else:
         with progress.stage("tokenizer", corpus.size) as advance:
-            callbacks = iter([lambda count: None, advance])  # the first pass is too short for a bar
+            callbacks = iter([lambda count: None, advance])  # no bar for the short first pass
 
             def texts() -> Iterator[str]:
                 documents = corpus.documents(next(callbacks))
@@ -223,13 +224,13 @@ def _vocabulary(
     return vocabulary
 
 
-def _differences(tokens: TokenFiles, options: Preparation) -> str:
+def _differences(tokens: TokenFiles, options: TokenPreparation) -> str:
     """The settings in which a folder of tokens differs from those of these options that are set."""
     wanted = {name: value for name, value in _made_from(options).items() if value is not None}
     return differences({name: tokens.header[name] for name in wanted}, wanted)
 
 
-def _made_from(options: Preparation) -> dict[str, Any]:
+def _made_from(options: TokenPreparation) -> dict[str, Any]:
     """What tokens are made from, as their header says it."""
     tokenizer = None if options.tokenizer is None else Path(options.tokenizer)
     if tokenizer is not None and tokenizer.is_dir():
@@ -260,7 +261,7 @@ def _in_batches(documents: Iterator[tuple[bool, str]]) -> Iterator[list[tuple[bo
 def exclusive_folder(folder: Path) -> Iterator[None]:
     """Hold a folder that several runs may prepare at once: one does, the others wait.
 
-    The folder is made if it is missing; a run that is refused leaves nothing in it.
+    The folder is created if necessary; a run that is refused leaves nothing in it.
     """
     with locked(folder, "a preparation", wait=math.inf):
         remove_partials(folder)

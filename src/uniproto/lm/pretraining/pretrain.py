@@ -31,17 +31,17 @@ from uniproto.lm.pretraining.tokens import (
     TokenFiles,
     load_vocabulary,
 )
-from uniproto.lm.pretraining.train import NAN_BATCH, Plan, train
+from uniproto.lm.pretraining.train import NAN_BATCH, RunPlan, train
 from uniproto.report.charts import CURVE_FILES, curve, save_curves, small_multiples, styled
-from uniproto.runs.atomic import write_json
-from uniproto.runs.folder import read_record, require_run_folder, require_same, writing
+from uniproto.runs.atomic import write_json, writing
+from uniproto.runs.folder import read_record, require_run_folder, require_same
 from uniproto.runs.journal import METRICS, MetricsFile
 from uniproto.runs.lock import locked
 
 TOKENS, RESULT = "tokens", "result.json"
-SETTINGS = "pretrain.json"  # says whose folder it is
+SETTINGS = "pretrain.json"  # marks the folder of a run
 _RESULT_FILES = (*CURVE_FILES, NAN_BATCH, RESULT, METRICS)
-_ROWS_OF_VOCABULARY = 128  # a multiple of this is what matrix units work on without padding
+_ROWS_OF_VOCABULARY = 128  # rows are padded to a multiple of this, for matrix units
 _VALIDATED_AT_ONCE = 64
 # Settings that do not change the numbers, or that the tokens identify (see `_configuration`).
 _MAY_CHANGE = (
@@ -53,7 +53,7 @@ _MAY_CHANGE = (
 def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
     """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; made if need be.
 
-    Those in OUT are the run's own: until it has trained on them they may be made anew.
+    Tokens in OUT belong to the run, and may be replaced until it has trained on them.
     """
     own, unused = settings.tokens is None, not (Path(settings.out) / METRICS).exists()
     folder = Path(settings.out) / TOKENS if settings.tokens is None else Path(settings.tokens)
@@ -77,7 +77,7 @@ def pretrain(settings: PretrainSettings, fresh: bool = False) -> dict[str, Any]:
         finished = finished_result(out, settings.steps, configuration)
         if finished is not None:
             return finished
-    plan = Plan(
+    plan = RunPlan(
         config=padded_model(settings.size, tokens.vocab, settings.length),
         settings=settings,
         mesh=mesh,
@@ -101,19 +101,19 @@ def padded_model(size: str, vocab: int, length: int) -> ModelConfig:
     return model_config(size, vocab=rows, length=length)
 
 
-def _train(plan: Plan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
+def _train(plan: RunPlan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
     """Train from the last checkpoint, where there is one, to the last step."""
     checkpoints = Checkpoints(out)
     try:
         saved = checkpoints.latest()
-        if saved is None and (out / RESULT).exists():  # whose results would be lost
+        if saved is None and (out / RESULT).exists():  # its results would be lost
             raise InputFileError(
                 f"{out / CHECKPOINTS}: the last checkpoint is gone. Put it back, choose another "
                 "folder with --out, or start over with --fresh."
             )
         if saved is not None:
             require_continuing(saved.record["configuration"], plan.configuration, saved.step, out)
-        (out / RESULT).unlink(missing_ok=True)  # of a run that now goes on for more steps
+        (out / RESULT).unlink(missing_ok=True)  # the run continues for more steps
         metrics = MetricsFile(out, None if saved is None else saved.step)
         return metrics, train(plan, checkpoints, saved, metrics, out)
     finally:
@@ -136,9 +136,10 @@ def _mesh(devices: int) -> Any:
     found = jax.devices()
     if devices > len(found):
         raise InvalidInputError(
-            f"--devices must not exceed the {len(found)} that JAX finds here "
+            f"must not exceed the {len(found)} that JAX finds here "
             f"({found[0].platform}). On a CPU, "
-            "XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two."
+            "XLA_FLAGS=--xla_force_host_platform_device_count=2 makes two.",
+            parameter="devices",
         )
     return None if devices == 1 else jax.sharding.Mesh(np.array(found[:devices]), ("data",))
 
@@ -148,17 +149,19 @@ def _require_enough(
 ) -> None:
     if len(training) < settings.pool:
         raise InvalidInputError(
-            f"--data must hold {settings.pool} training sequences of {settings.length} + 1 tokens, "
+            f"must hold {settings.pool} training sequences of {settings.length} + 1 tokens, "
             f"not {len(training)} ({len(training.tokens):,} tokens). Bring more text, or lower "
-            "--pool or --length."
+            "--pool or --length.",
+            parameter="data",
         )
     if len(validation) < settings.devices:
         held_out = tokens.header["validation_documents"]
         raise InvalidInputError(
-            f"--validation holds out {len(validation.tokens):,} tokens, of {held_out:,} of the "
+            f"holds out {len(validation.tokens):,} tokens, of {held_out:,} of the "
             f"{held_out + tokens.header['train_documents']:,} documents: less than a sequence of "
             f"{settings.length} + 1 for every device. Raise it, bring more documents, or lower "
-            "--length."
+            "--length.",
+            parameter="validation",
         )
 
 
@@ -174,7 +177,7 @@ def _validated(validation: Sequences, settings: PretrainSettings) -> np.ndarray[
 
 
 def _publish(
-    out: Path, plan: Plan, tokens: TokenFiles, metrics: MetricsFile, timing: Mapping[str, Any]
+    out: Path, plan: RunPlan, tokens: TokenFiles, metrics: MetricsFile, timing: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the curves, then result.json, which marks the run as complete."""
     from uniproto.runs.records import versions, without_infinity
@@ -261,7 +264,7 @@ def curve_points(rows: Sequence[Mapping[str, Any]], **run: Any) -> list[dict[str
 
 def curves_chart(points: Sequence[Mapping[str, Any]], title: str) -> Any:
     """Validation against steps and against time."""
-    # The model before any training is far above the rest.
+    # The untrained model is far above the rest.
     trained = [point for point in points if point["step"] > 0]
     shown = trained if len(trained) > 1 else points  # else there is no line without it
     over = {"step": ("step", "by steps"), "seconds": ("seconds of training", "by time")}

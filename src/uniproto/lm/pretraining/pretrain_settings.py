@@ -25,7 +25,7 @@ SIZES: dict[str, dict[str, int]] = {
     "60m": {"width": 512, "layers": 8, "heads": 8, "kv_heads": 2, "hidden": 1792},
     "500m": {"width": 1280, "layers": 20, "heads": 20, "kv_heads": 5, "hidden": 4480},
 }
-VOCAB_SIZE = 32_000  # of a tokenizer that is learned here
+VOCAB_SIZE = 32_000  # of a tokenizer that is trained here
 VALIDATION_SHARE = 0.05
 COLM_WIDTH = 2560  # coordinates of a gradient that CoLM compares
 # Sums of masses are computed as float32 products, which are exact below 2^24.
@@ -40,10 +40,10 @@ _records = partial(setting, group="records")
 
 
 @dataclass(frozen=True)
-class Preparation:
+class TokenPreparation:
     """What a folder of tokens is made from. None means: whatever a complete folder has.
 
-    >>> Preparation(data="corpus.jsonl").with_defaults().vocab_size
+    >>> TokenPreparation(data="corpus.jsonl").with_defaults().vocab_size
     32000
     """
 
@@ -53,13 +53,13 @@ class Preparation:
     )
     tokenizer: str | None = _data(None, "a tokenizer.json, or a folder with one", metavar="PATH")
     vocab_size: int | None = _data(
-        None, f"tokens of a tokenizer learned here ({VOCAB_SIZE}; fewer for a small corpus)"
+        None, f"vocabulary of a new tokenizer ({VOCAB_SIZE}; fewer for a small corpus)"
     )
     validation: float | None = _data(
         None, f"share of the documents held out ({VALIDATION_SHARE})", metavar="SHARE"
     )
 
-    def with_defaults(self) -> Preparation:
+    def with_defaults(self) -> TokenPreparation:
         size = VOCAB_SIZE if self.vocab_size is None else self.vocab_size
         return dataclasses.replace(
             self,
@@ -83,14 +83,13 @@ class StepSettings:
     With `plan="extend"` each pick claims its fill, in integer masses; `entropic` is Algorithm 1 as
     printed, which solves the entropic plan of all picks before every pick (`reg`, `iterations`).
 
-    Exact `features` cost twice the work of the output projection more, and on several devices each
-    of them does all of it.
+    Exact `features` add twice the work of the output projection, all of it on each device.
 
     Args:
-        steps: of the whole run; needed by `schedule="cosine"` alone.
-        sketch: rows and columns of a sequence's sketch. Both make inner products more accurate.
+        steps: of the whole run; used by `schedule="cosine"` only.
+        sketch: rows and columns of a sequence's sketch. More make inner products more accurate.
         dtype: of products and activations. Parameters and optimizer are always float32.
-        tokens_per_slice: logits exist for about this many tokens at a time.
+        tokens_per_slice: logits are computed for about this many tokens at a time.
 
     >>> StepSettings(method="full").trained
     128
@@ -105,10 +104,10 @@ class StepSettings:
     features: str = _choice(
         "sketch", "gradients of the output projection (sketch)", choices=FEATURES
     )
-    anchors: int = _choice(8, "greats: sequences it measures by")
-    learning_rate: float = _common(1e-4, "highest learning rate of Adam", metavar="RATE")
+    anchors: int = _choice(8, "greats: sequences in place of a validation set")
+    learning_rate: float = _common(1e-4, "peak learning rate of Adam", metavar="RATE")
     schedule: str = _training("constant", "of the learning rate (constant)", choices=SCHEDULES)
-    warmup: int = _training(0, "steps in which the learning rate rises")
+    warmup: int = _training(0, "warm-up steps of the learning rate")
     weight_decay: float = _training(0.0, "of matrices, decoupled as in AdamW", metavar="DECAY")
     clip: float | None = _training(None, "largest gradient norm (unlimited)", metavar="NORM")
     recompute: bool = _training(False, "recompute activations: less memory, a third more work")
@@ -125,17 +124,23 @@ class StepSettings:
             require_int(name, getattr(self, name))
         require_int("warmup", self.warmup, least=0)
         if self.keep > self.pool:
-            raise InvalidInputError(f"keep={self.keep} must not exceed pool={self.pool}.")
+            raise InvalidInputError(
+                f"must not exceed pool={self.pool} (got {self.keep}).", parameter="keep"
+            )
         if self.pool * self.keep >= _LARGEST_MASS:
             raise InvalidInputError(f"pool × keep must be below {_LARGEST_MASS}. Lower the pool.")
         if self.method == "greats" and self.anchors > self.pool:
-            raise InvalidInputError(f"anchors={self.anchors} must not exceed pool={self.pool}.")
+            raise InvalidInputError(
+                f"must not exceed pool={self.pool} (got {self.anchors}).", parameter="anchors"
+            )
         for name in ("reg", "learning_rate", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise InvalidInputError(f"{name} must be a finite number above 0, not {value}.")
+                raise InvalidInputError(
+                    f"must be a finite number above 0, not {value}.", parameter=name
+                )
         if not 0 <= self.weight_decay < math.inf:
-            raise InvalidInputError("weight_decay must be at least 0.")
+            raise InvalidInputError("must be at least 0.", parameter="weight_decay")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
             raise InvalidInputError(
                 "schedule='cosine' needs steps, above warmup: those of the whole run."
@@ -158,19 +163,19 @@ class StepSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainSettings(StepSettings, Preparation):
+class PretrainSettings(StepSettings, TokenPreparation):
     """Everything that `uniproto pretrain` takes. docs/pretraining.md lists which defaults are the
     paper's, and which are not.
 
-    `data` may be left out where `tokens` names a prepared folder. With a constant learning rate,
-    `steps` may be raised later: the run then goes on from where it ended.
+    `data` may be left out if `tokens` names a prepared folder. With a constant learning rate,
+    `steps` may be raised later to continue the run.
     """
 
     out: str = _common(help="folder for the results", flags=("-o",), metavar="DIR")
     size: str = _common("60m", "size of the model (60m)", choices=tuple(SIZES))
     length: int = _common(512, "tokens per sequence")
     steps: int = _common(20_000, "steps of the optimizer")
-    seed: int = _common(0, "of split, weights and order")
+    seed: int = _common(0, "seed of split, weights and order")
     tokens: str | None = _common(
         None, "folder of prepared tokens, made from CORPUS if missing (OUT/tokens)", metavar="DIR"
     )
@@ -186,16 +191,17 @@ class PretrainSettings(StepSettings, Preparation):
         super().__post_init__()
         counts = ("length", "steps", "devices", "eval_steps", "eval_sequences", "save_steps")
         for name in (*counts, "logging_steps"):
-            require_int(f"--{name.replace('_', '-')}", getattr(self, name))
-        if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits alone
-            raise InvalidInputError("--seed must be from 0 to 2^32 - 1.")
+            require_int(name, getattr(self, name))
+        if not 0 <= self.seed < 2**32:  # JAX would use the last 32 bits only
+            raise InvalidInputError("must be from 0 to 2^32 - 1.", parameter="seed")
         if self.data is None and self.tokens is None:
             raise InvalidInputError(
-                "Name the corpus with --data (a file, a folder or a pattern), or prepared --tokens."
+                "must name the corpus (a file, a folder or a pattern), unless there are --tokens.",
+                parameter="data",
             )
         for name in ("pool", "keep"):
             if getattr(self, name) % self.devices:
                 raise InvalidInputError(
-                    f"--{name} {getattr(self, name)} must be a multiple of the {self.devices} "
-                    "devices."
+                    f"must be a multiple of the {self.devices} devices, not {getattr(self, name)}.",
+                    parameter=name,
                 )

@@ -112,8 +112,8 @@ def make_step(
     def checked(state: TrainState, pool_tokens: Array) -> tuple[TrainState, StepReport]:
         if pool_tokens.shape != expected:
             raise InvalidInputError(
-                f"pool_tokens must have the shape (pool, length + 1), {expected}, not "
-                f"{pool_tokens.shape}."
+                f"must have the shape (pool, length + 1), {expected}, not {pool_tokens.shape}.",
+                parameter="pool_tokens",
             )
         return compiled(state, pool_tokens)
 
@@ -273,8 +273,9 @@ def choose_rows(
     keep = require_int("keep", keep)
     if features.ndim != 2 or keep > len(features):
         raise InvalidInputError(
-            f"keep={keep} must not exceed the rows of features of shape (rows, numbers), not "
-            f"{features.shape}."
+            f"{keep} must not exceed the rows of features of shape (rows, numbers), not "
+            f"{features.shape}.",
+            parameter="keep",
         )
     products = inner_products(jnp.asarray(features, jnp.float32))
     own = jnp.diagonal(products)

@@ -1,10 +1,10 @@
-"""The tokenizer, files of tokens, and the sequences of them that the steps of a run see.
+"""The tokenizer, files of tokens, and the sequences read from them.
 
 A folder of tokens is made once from a corpus (`preparation.py`), mapped into memory, and shared by
 any number of runs. It holds `train.bin` and `validation.bin` (the tokens of all documents one after
 another, each followed by the end-of-text token), `tokenizer.json`, and `tokens.json`, which
-describes them and is written last: a folder without it is not complete. Sequences are cut when they
-are read, so that one folder serves every length.
+describes them and is written last: a folder without it is incomplete. Sequences are cut when they
+are read, so that one folder serves any length.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FORMAT = 1
 TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = ("tokenizer_config.json", TOKENIZER)
 END_OF_TEXT = "<|endoftext|>"
-# Usual names of the token that ends a text, for tokenizers without a configuration.
+# Usual names of the end-of-text token, for tokenizers without a configuration.
 _USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>", "[SEP]")
-_LEAST_SIZE = 320  # every byte, the end of a text, and some merges
-_TEXT_PER_TOKEN = 64  # characters of corpus that a token of the vocabulary needs to be learned
+_LEAST_SIZE = 320  # all bytes, the end-of-text token, and some merges
+_TEXT_PER_TOKEN = 64  # characters of the corpus per token of a new vocabulary
 _IDENTITY = ("corpus", "column", "tokenizer", "vocab", "validation", "seed", "train_tokens")
 _AHEAD = 2  # batches read while a step runs
 
@@ -68,13 +68,14 @@ class Vocabulary:
 def learn_vocabulary(documents: Callable[[], Iterator[str]], size: int) -> Vocabulary:
     """A byte-level BPE of at most `size` tokens: every text can be written with it.
 
-    A small corpus has not enough text to learn many tokens from, and rare tokens would only make
-    the model larger: it gets one token per 64 characters.
+    A small corpus does not have enough text for many tokens: the vocabulary has at most one token
+    per 64 characters.
     """
     if size < _LEAST_SIZE - 63:
         raise InvalidInputError(
-            f"--vocab-size must be at least {_LEAST_SIZE - 63}, one for every byte and the end of "
-            f"a text; {VOCAB_SIZE:,} is usual."
+            f"must be at least {_LEAST_SIZE - 63}, one for every byte and the end of "
+            f"a text; {VOCAB_SIZE:,} is usual.",
+            parameter="vocab_size",
         )
     characters = 0
     for document in documents():
@@ -113,8 +114,9 @@ def load_vocabulary(place: str | Path) -> Vocabulary:
         if name in known:
             return _vocabulary(tokenizer, name)
     raise InvalidInputError(
-        f"--tokenizer {file.name} has no token that ends a text, such as {END_OF_TEXT}. Name it as "
-        "eos_token in a tokenizer_config.json beside it."
+        f"{file.name} has no token that ends a text, such as {END_OF_TEXT}. Name it as "
+        "eos_token in a tokenizer_config.json beside it.",
+        parameter="tokenizer",
     )
 
 
@@ -209,7 +211,7 @@ class Sequences:
 def batch_numbers(step: int, size: int, count: int, seed: int) -> NDArray[np.int64]:
     """The sequences of a step's batch: those of `count` in an order drawn anew for every epoch.
 
-    A function of the step and the seed alone, so a run that goes on sees what it would have seen.
+    A function of the step and the seed only, so that a resumed run sees the same batches.
 
     >>> batch_numbers(0, 4, 6, seed=0), batch_numbers(1, 4, 6, seed=0)
     (array([3, 2, 5, 4]), array([0, 1, 1, 4]))

@@ -1,9 +1,8 @@
-"""The loop of a pretraining run: batches in, rows of metrics and checkpoints out.
+"""The training loop of a pretraining run, which writes metrics and checkpoints.
 
-Steps are started without waiting for their results, so that the device always has work: losses are
-read when a row of metrics is due, all those since the last row at once. Every step is a function of
-the state before it and of its number, so a run that goes on from a checkpoint does what it would
-have done.
+Steps are dispatched without waiting for their results, to keep the device busy: losses are read
+when a row of metrics is due, all since the last row at once. Every step is a function of the state
+and of its number, so that a resumed run gives the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from uniproto.errors import UniprotoError, printable
-from uniproto.lm.pretraining.checkpoints import Checkpoint, Checkpoints
+from uniproto.lm.pretraining.checkpoints import Checkpoints, TrainingCheckpoint
 from uniproto.lm.pretraining.model import ModelConfig, Params, logits
 from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
@@ -42,11 +41,11 @@ class NonFiniteLossError(UniprotoError, ArithmeticError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run will do, and what that costs.
 
-    `validation` is int32[batches, size, length + 1]. `configuration` is what must be the same for
-    a run to go on from its checkpoint.
+    `validation` is int32[batches, size, length + 1]. `configuration` must be equal for a run to be
+    resumed.
     """
 
     config: ModelConfig
@@ -90,20 +89,20 @@ class Plan:
 
 
 def train(
-    plan: Plan,
+    plan: RunPlan,
     checkpoints: Checkpoints,
-    saved: Checkpoint | None,
+    saved: TrainingCheckpoint | None,
     metrics: MetricsFile,
     out: Path,
 ) -> dict[str, Any]:
     """Train to the end, from a checkpoint where there is one; returns how long things took."""
     state = initial_state(plan.config, plan.settings, plan.settings.seed)
-    if plan.mesh is not None:  # where the steps will leave it, so that one program serves them all
+    if plan.mesh is not None:  # as the steps leave it, so that one compiled program serves all
         state = jax.device_put(state, NamedSharding(plan.mesh, PartitionSpec()))
     run = _Run(plan, out, saved)
     if saved is not None:
         state = checkpoints.restore(saved, state)
-    if run.step >= plan.settings.steps:  # killed after the last: only results are left to write
+    if run.step >= plan.settings.steps:  # killed after the last step: only the results are missing
         return {}
     _print(plan, plan.summary(run.step))
     validate = _validation(plan)
@@ -144,7 +143,7 @@ def train(
                         run.restart_clock()
                     if plan.is_saved(run.step):
                         save()
-        except KeyboardInterrupt:  # which comes between two steps
+        except KeyboardInterrupt:  # raised between two steps
             save()
             raise
     return {
@@ -156,7 +155,7 @@ def train(
 class _Run:
     """The progress of a run, the steps whose results have not been read yet, and the time."""
 
-    def __init__(self, plan: Plan, out: Path, saved: Checkpoint | None) -> None:
+    def __init__(self, plan: RunPlan, out: Path, saved: TrainingCheckpoint | None) -> None:
         self.plan, self.out = plan, out
         self.advance: Advance = unseen
         self.step = self.saved = 0 if saved is None else saved.step
@@ -179,7 +178,7 @@ class _Run:
     def settle(self) -> None:
         """Wait for the steps, and record their numbers; the first without a finite loss stops.
 
-        Such a step has left the state as it was, so nothing that came after it matters.
+        Such a step leaves the state unchanged, so that later steps do not matter.
         """
         if not self.reports:
             return
@@ -222,7 +221,7 @@ class _Run:
                 gradient_norm=report.gradient_norm,
             )
             place = f"is in {path}"
-        except OSError as error:  # which must not hide what has happened
+        except OSError as error:  # must not hide the original error
             place = f"could not be written to {path} ({error.strerror or error})"
         raise NonFiniteLossError(
             f"The loss of every step must be finite. Step {step + 1:,} has loss "
@@ -264,7 +263,7 @@ class _Run:
         }
 
 
-def _validation(plan: Plan) -> Callable[[Any], float]:
+def _validation(plan: RunPlan) -> Callable[[Any], float]:
     total: Any = make_validation(plan.config, plan.settings.dtype, plan.mesh)
 
     def validate(params: Any) -> float:
@@ -274,7 +273,7 @@ def _validation(plan: Plan) -> Callable[[Any], float]:
     return validate
 
 
-def _print_sample(plan: Plan, params: Any, step: int, loss: float) -> None:
+def _print_sample(plan: RunPlan, params: Any, step: int, loss: float) -> None:
     """A line for a person: how the model goes on from the first tokens of a held-out text."""
     if plan.vocabulary is None:
         return
@@ -286,7 +285,7 @@ def _print_sample(plan: Plan, params: Any, step: int, loss: float) -> None:
     _print(plan, f"  step {step:,}   log-perplexity {loss:.3f}   {text}")
 
 
-def _compiled(plan: Plan, state: Any) -> Any:
+def _compiled(plan: RunPlan, state: Any) -> Any:
     """The step, compiled: it runs once on a copy of the state, which a step uses up."""
     step: Any = make_step(plan.config, plan.settings, plan.mesh)
     tokens = plan.training.read(
@@ -296,7 +295,7 @@ def _compiled(plan: Plan, state: Any) -> Any:
     return step
 
 
-def _print(plan: Plan, text: str) -> None:
+def _print(plan: RunPlan, text: str) -> None:
     """Print a text, above a progress bar, unless nothing is to be shown."""
     if not plan.settings.quiet:
         tqdm.write(text)

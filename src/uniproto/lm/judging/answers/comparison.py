@@ -89,6 +89,10 @@ def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: f
         option_letter(predicted, loose=dataset == "numglue") == option_letter(gold)
     ):
         return True
+    if (labelled := _WITH_LETTER.fullmatch(predicted)) is not None and option_letter(gold) is None:
+        predicted = labelled[1]  # (A) 12 says 12
+    if len(parts := restatements(predicted)) > 1:
+        return any(same_answer(part, gold, dataset, time_limit=time_limit) for part in parts)
     brackets_are_lists = dataset in NUMBER_SETS
     judge = _Judge(dataset, time.monotonic() + time_limit)
     right = read_answer(gold, brackets_are_lists=brackets_are_lists)
@@ -96,6 +100,42 @@ def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: f
     if _only_letter_units(said) and isinstance(right, Quantity) and not right.formula.symbols:
         said = read_answer(predicted, brackets_are_lists=brackets_are_lists, letter_units=True)
     return judge.same(said, right)
+
+
+_WITH_LETTER = re.compile(r"\s*\(?[A-E][).:]\s+(\S.*)")
+_RESTATED = re.compile(
+    r" ?(?:\\approx|≈|,? ?\bor (?:approximately|about|roughly|around|nearly)\b"
+    r"|,? ?\(?\b(?:i\. ?e\.|that is|or equivalently|which is)(?: (?:about|approximately))?,?"
+    r"|, ?or\b) ?",
+    re.IGNORECASE,
+)
+
+
+def restatements(text: str) -> list[str]:
+    r"""The ways in which a text gives one number, such as 6\sqrt{2} \approx 8.49; else the text.
+
+    >>> restatements("5/6 or approximately 0.833"), restatements("2, or 3")
+    (['5/6', '0.833'], ['2, or 3'])
+    """
+    parts = [part.strip(" ()$") for part in _RESTATED.split(" ".join(text.split()))]
+    values = [_float_of(part) for part in parts]
+    if len(parts) < 2 or None in values:
+        return [text]
+    first, *others = [value for value in values if value is not None]
+    for part, value in zip(parts[1:], others, strict=True):
+        digits = part.rstrip("%").partition(".")[2]
+        unit = 10.0 ** -len(digits) * (0.01 if part.endswith("%") else 1)
+        if abs(first - value) > 0.5 * unit + 1e-9:
+            return [text]
+    return parts
+
+
+def _float_of(text: str) -> float | None:
+    answer = read_answer(text.replace("\\%", "%").replace("half a", "1/2")) if text else None
+    if not isinstance(answer, Quantity) or answer.formula.symbols:
+        return None
+    value = float_value(answer.formula)
+    return None if value is None or value.imag else value.real
 
 
 def _only_letter_units(answer: Answer) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from uniproto.lm.judging.answers.comparison import NUMBER_SETS
+from uniproto.lm.judging.answers.comparison import NUMBER_SETS, restatements
 from uniproto.lm.judging.answers.reading import (
     Answer,
     Digits,
@@ -24,6 +24,7 @@ from uniproto.lm.judging.answers.reading import (
 from uniproto.lm.judging.answers.words import (
     denies,
     is_unit,
+    number_in_words,
     option_letter,
     option_said,
     options_of,
@@ -182,13 +183,15 @@ def extract_answer(
     >>> extract_answer(r"Hence $x = \boxed{\frac{1}{2}}$.", "math")
     '\\frac{1}{2}'
     """
-    text = _own_turn(output[-MAX_OUTPUT:])
+    text = _in_plain_digits(_own_turn(output[-MAX_OUTPUT:]))
     statement, rest = _last_statement(text)
     options = options_of(question)
     if options:
         return _option(statement, text, options)
     if dataset not in NUMBER_SETS:
-        return statement or (None if cut_off else _last_mathematics(text))
+        if statement:
+            return _amount_before_words(statement)
+        return None if cut_off else _last_mathematics(text)
     unannounced = statement is None and not cut_off
     if dataset == "simuleq" and (unannounced or _NAMED_LINE.fullmatch(statement or "")):
         several = _unknowns(text)
@@ -234,6 +237,34 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
     if dataset not in NUMBER_SETS:
         return statement or None
     return amount_of(statement, dataset)
+
+
+_SPACED = re.compile(r"(?<![\d.,/\w])[1-9]\d{0,2}(?:[ \u00a0\u202f]\d{3})+(?![\d/.,]*\d)")
+_THOUSANDS = re.compile(r"(\$\s?)(\d{1,6}(?:\.\d{1,3})?)\s?[kK]\b")
+
+
+def _in_plain_digits(text: str) -> str:
+    """Numbers without spaces between thousands, and amounts of money without k.
+
+    >>> _in_plain_digits("70 000 dollars or $1.5k")
+    '70000 dollars or $1500'
+    """
+    text = _SPACED.sub(lambda found: re.sub(r"\s", "", found[0]), text)
+    return _THOUSANDS.sub(lambda found: f"{found[1]}{float(found[2]) * 1000:.12g}", text)
+
+
+def _amount_before_words(statement: str) -> str:
+    """The amount that a sentence begins with, where the rest of it is words.
+
+    >>> _amount_before_words("12, because 3 times 4 is 12"), _amount_before_words("12 < x")
+    ('12', '12 < x')
+    """
+    first = AMOUNT.match(statement)
+    if first is None or not re.match(
+        r",?\s+(?:because|since|as|for|so|out of)\b", statement[first.end() :]
+    ):
+        return statement
+    return first[0].strip()
 
 
 def _own_turn(text: str) -> str:
@@ -356,15 +387,55 @@ def _listed(sentence: str) -> str | None:
 
 
 def _last_amount(text: str) -> str | None:
+    last = _last_line(text)
+    if len(last) <= MAX_STATEMENT and AMOUNT.search(last) is None:
+        if _NO_SOLUTION.search(last):
+            return "no solution"
+        if (named := _amount_in_words(last)) is not None:
+            return named
     for line in reversed(text.split("\n")):
-        amounts = [] if _PLAN.fullmatch(line) else AMOUNT.findall(_ITEM.sub("", line))
+        line = "" if _PLAN.fullmatch(line) else _ITEM.sub("", line)
+        amounts = list(AMOUNT.finditer(line))
         if amounts:
-            return amounts[-1].strip()
+            return _whole_amount(line, amounts)
     return None
+
+
+def _whole_amount(line: str, amounts: list[re.Match[str]]) -> str:
+    """The last amount of a line, with what belongs to it: a ratio, other roots, an exact form."""
+    last = amounts[-1]
+    if len(line) > MAX_STATEMENT:
+        return last[0].strip()
+    for ratio in _RATIO_OR_CLOCK.finditer(line):
+        if ratio.end() == last.end():
+            return ratio[0]
+    names = [match[0].partition("=") for match in _NAMED.finditer(line)]
+    if len({name.strip() for name, _, _ in names}) == 1 < len({value for _, _, value in names}):
+        return ", ".join(value.strip() for _, _, value in names)  # x = 2 and x = -3
+    if len(amounts) > 1:
+        both = line[amounts[-2].start() : last.end()]
+        if len(restatements(both)) > 1:
+            return both
+    return last[0].strip()
+
+
+def _amount_in_words(line: str) -> str | None:
+    """The only number of a line, in words: "She needs five boxes."
+
+    >>> _amount_in_words("She needs five boxes."), _amount_in_words("two or three")
+    ('5', None)
+    """
+    words = re.findall(r"[A-Za-z-]+", line)
+    found = [number for word in words if (number := number_in_words([word])) is not None]
+    denied = _UNSTATED.search(line) or denies(line)
+    return str(found[0]) if len(found) == 1 and not denied else None
 
 
 def _last_mathematics(text: str) -> str | None:
     line = _cleaned(_EMPHASIS.sub(r"\1", _last_line(text)))
+    amounts = list(AMOUNT.finditer(line)) if len(line) <= MAX_STATEMENT else []
+    if len(amounts) > 1 and (whole := _whole_amount(line, amounts)) != amounts[-1][0].strip():
+        return whole
     short = 0 < len(line) <= MAX_BARE_ANSWER and "$" not in line.strip("$")
     # A line of mathematics, or the only line there is; "The" is a text that was cut off.
     if short and (line == text.strip() or not isinstance(read_answer(line), Words)):

@@ -19,7 +19,7 @@ _SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr
 _NIX = "/nix/store"  # there, a Python's libraries lie in folders of their own
 
 
-class Layout(NamedTuple):
+class SandboxLayout(NamedTuple):
     """The parts of the root; `search` is what joins Python's module path."""
 
     executable: str
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
 
 
 @functools.cache
-def layout() -> Layout:
+def layout() -> SandboxLayout:
     """The layout for this interpreter, found once."""
     executable = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     wanted = [*_SYSTEM, *(f"{os.path.realpath(sys.base_prefix)}/{name}" for name in _libraries())]
@@ -44,7 +44,7 @@ def layout() -> Layout:
     packages = [path for path in packages if not _below(path, shown) or _below(path, masks)]
     in_tmp = any(path.startswith("/tmp/") for path in (*shown, *packages))
     links += [] if in_tmp else [("/tmp", SCRATCH)]
-    return Layout(executable, list(dict.fromkeys(links)), shown, masks, packages, search)
+    return SandboxLayout(executable, list(dict.fromkeys(links)), shown, masks, packages, search)
 
 
 def _libraries() -> list[str]:

@@ -1,0 +1,46 @@
+"""`uniproto drift`: are new rows still like those that a selection represents?"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from uniproto.cli.recorded_inputs import add_result, read_result
+from uniproto.cli.update import add_new_rows, spec_for
+from uniproto.errors import printable
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "drift",
+        usage="uniproto drift OUT NEW [--target FILE]",
+        help="test whether new rows differ from those of a saved selection",
+        description=textwrap.dedent("""\
+            Compare the rows of NEW with the target of the saved selection OUT: what the prototypes
+            cost either, how many rows are far from all of them, which prototypes gain or lose rows
+            and which columns make the difference, each beside what halves of the old rows differ
+            by; and a test by permutations at a level of 5 %. Nothing is written."""),
+        epilog=textwrap.dedent("""\
+            example:
+              uniproto drift march april.csv || uniproto update march april.csv -o april
+
+            exit status: 0 if no drift was found, 1 if there is drift, 2 if a file cannot be read.
+            """),
+    )
+    add_result(parser)
+    add_new_rows(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from uniproto.selection.drift import drift
+
+    folder = Path(options.folder)
+    remedy = "Run 'uniproto select', or call selection.drift(rows) in Python."
+    result = read_result(folder, options.moved, remedy=remedy)
+    spec = spec_for(folder, result.manifest, options.new, options.target)
+    found = drift(result.selection, result.problem, spec.read().problem)
+    print("\n".join(map(printable, str(found).split("\n"))))
+    return 1 if found.alarm else 0

@@ -1,0 +1,251 @@
+"""The exact plan of k rows in cells, kept up to date by compiled loops when one is exchanged.
+
+A prototype is compared with the rows that cost its cell least; prices rule most of them out, and
+the likeliest are tried exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.methods.search.assigner import Assigner, targets_are_rows
+from uniproto.methods.search.exact_plan import Numbers, Rows
+from uniproto.problem.problem import Problem
+from uniproto.runtime.budget import Budget
+from uniproto.runtime.threads import parallel_for, pieces_of
+from uniproto.transport.cell_kernels import FULL, Cells, unit_bounds, unit_costs
+from uniproto.transport.cells import (
+    copied,
+    exchange,
+    filled,
+    holders,
+    least_costs,
+    losses,
+    neighbours,
+    restore,
+    targets_of,
+    with_more_room,
+    without,
+)
+
+_SCREENED = 32  # rows for each prototype that are compared by bounds
+_NEAR = 10  # prototypes around one that share its targets
+_STEP = 0.15  # of the range of what a cell's targets pay
+_REFILLED = 64  # exchanges, after which the plan is filled again, without what was rounded
+_WORK_OF_VISIT, _WORK_OF_TRIAL = 1e5, 5e4  # beside what is counted
+
+
+class CellPlan:
+    """An `ExactPlan` of many targets."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        rows: Rows,
+        costs: RowCosts,
+        budget: Budget,
+        prices: Numbers | None = None,
+    ) -> None:
+        self.problem, self.row_costs, self.budget = problem, costs, budget
+        self.k = problem.k
+        self.offer, self.need = problem.masses.offer, problem.masses.need
+        self.masses = self.offer.astype(np.float64)
+        self.start(rows, prices)
+
+    def start(self, rows: Rows, prices: Numbers | None = None) -> None:
+        """Go on from these rows; `prices` that nearly balance them save work."""
+        self.rows = rows.copy()
+        prices = np.zeros(self.k) if prices is None else prices / self.row_costs.unit
+        self._fill(self.row_costs.columns(self.rows), prices)
+
+    def _fill(self, costs: Numbers, prices: Numbers) -> None:
+        self.cells, self.total = filled(costs, self.offer, self.need, prices)
+        self._spare, self._exchanges, self._counted = copied(self.cells), 0, 0
+        self._least: Numbers | None = None
+        self._count()
+
+    def _count(self, more: float = 0.0) -> None:
+        """Count what compiled loops have done since, and some more work."""
+        done = int(self.cells.work[0])
+        self.budget.spend(done - self._counted + more)
+        self._counted = done
+
+    @property
+    def cost(self) -> float:
+        return float(self.total) / self.problem.masses.total * self.row_costs.unit
+
+    @property
+    def cell_of_target(self) -> NDArray[np.int32]:
+        """The place that each target belongs to."""
+        return holders(self.cells)
+
+    def exchange(self, place: int, row: int, below: float) -> bool:
+        costs = self.row_costs.columns(np.array([row]))[:, 0]
+        limit = below * self.problem.masses.total / self.row_costs.unit
+        while True:
+            restore(self._spare, self.cells)
+            column = self.cells.costs[:, place].copy()
+            total = exchange(self.cells, place, costs, self.need, self.total, limit)
+            self._count(_WORK_OF_TRIAL + (self.row_costs.work(1, 1) + 2) * len(costs))
+            if total != FULL and total < limit:
+                self.rows[place], self.total, self._least = row, total, None
+                self._exchanges += 1
+                if self._exchanges >= _REFILLED:
+                    self._fill(self.cells.costs, self.cells.prices)
+                return True
+            restore(self.cells, self._spare)
+            self.cells.costs[:, place] = column
+            if total != FULL:
+                return False
+            self.cells = with_more_room(self.cells)
+            self._spare = copied(self.cells)
+
+    def bounds(self, place: int, rows: Rows, *, near: bool) -> Numbers:
+        if self._least is None:
+            self._least = least_costs(self.cells)
+        least, rise = without(self.cells, place, self.need, self._least)
+        if near:
+            own = targets_of(self.cells, np.array([place]))
+            targets = targets_of(self.cells, np.array([*self.around(place), place]))
+            price = float(self.cells.prices[place])
+            step = _STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
+            block = self.row_costs.block(rows, targets)
+            masses = self.masses[targets]
+            paid = unit_bounds(*block, least[targets], masses, float(self.need), price, step)
+        else:
+            targets = np.arange(self.problem.n)
+            block = self.row_costs.block(rows)
+            paid = unit_costs(*block[:2], least, self.offer, self.need)
+        self._count((self.row_costs.work(1, 1) + 1) * len(rows) * len(targets))
+        bounds = self.total + rise + paid
+        return np.asarray(bounds / self.problem.masses.total * self.row_costs.unit)
+
+    def likely(self, place: int) -> Rows:
+        self.budget.spend(_WORK_OF_VISIT)
+        own = targets_of(self.cells, np.array([place]))
+        rows = self.row_costs.near(own, int(self.rows[place]))
+        if len(rows) > _SCREENED:
+            totals = self.row_costs.totals(rows, own)
+            self.budget.spend(self.row_costs.work(len(rows), len(own)))
+            rows = rows[np.argpartition(totals, _SCREENED - 1)[:_SCREENED]]
+        return rows
+
+    def around(self, place: int) -> list[int]:
+        return neighbours(self.cells, place, _NEAR).tolist()
+
+    def losses(self) -> Numbers:
+        rises = losses(self.cells, self.need)
+        self._count()
+        return rises / self.problem.masses.total * self.row_costs.unit
+
+    def saved(self) -> Any:
+        return self.rows.copy(), self.total, copied(self.cells)
+
+    def restore(self, saved: tuple[Rows, float, Cells]) -> None:
+        rows, self.total, held = saved
+        changed = np.flatnonzero(self.rows != rows)
+        self.cells.costs[:, changed] = self.row_costs.columns(rows[changed])
+        self.rows, self._least = rows.copy(), None
+        if held.piece.shape == self.cells.piece.shape:
+            restore(self.cells, held)
+        else:
+            self.cells = copied(held)._replace(costs=self.cells.costs)
+            self._spare = copied(self.cells)
+
+
+_MOST_HELD = 25_000_000  # costs of all rows in single precision that are kept
+_EXACT = 1_000_000  # so few are kept in double precision
+_MOST_NEAR = 1_000  # rows of a cell that are looked at
+
+
+class RowCosts:
+    """What rows that may be chosen cost; where they are few, all costs are computed once.
+
+    Whether they are does not hang on the memory that is allowed, which must not change the answer.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        costs: Any = problem.costs
+        self.problem = problem
+        self.unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]  # changes no digits
+        self._is_candidate = np.zeros(problem.m, np.bool_)
+        self._is_candidate[problem.candidates] = True
+        self.width = costs.source.shape[1] if isinstance(costs, FeatureCosts) else 1
+        self.held: NDArray[Any] | None = None
+        pairs = problem.m * problem.n
+        if pairs <= _EXACT:
+            self.held = problem.costs.exact_block(slice(None)) / self.unit
+        elif pairs * costs.dtype.itemsize <= 4 * _MOST_HELD:
+            self.held = np.empty((problem.m, problem.n), costs.dtype)
+            parallel_for(self._hold, pieces_of(problem.m, block_rows(problem.n)))
+
+    def _hold(self, part: slice) -> None:
+        assert self.held is not None
+        self.held[part] = self._of(part)
+
+    @property
+    def problem_from_held(self) -> Problem:
+        """The problem, with the costs that are held where they would be computed again."""
+        costs = self.problem.costs
+        if self.held is None or not isinstance(costs, FeatureCosts):
+            return self.problem
+        return self.problem.changed(costs=costs.from_table(self.held, self.unit))
+
+    def _of(self, rows: Rows | slice, targets: Any = slice(None)) -> NDArray[Any]:
+        return np.divide(self.problem.costs.block(rows, targets), self.unit)
+
+    def block(self, rows: Rows, targets: Rows | None = None) -> tuple[NDArray[Any], Rows, Rows]:
+        """A block of costs, and where in it these rows and targets are."""
+        every = np.arange(self.problem.n) if targets is None else targets
+        if self.held is not None:
+            return self.held, rows, every
+        block = self._of(rows, slice(None) if targets is None else targets)
+        return block, np.arange(len(rows)), np.arange(block.shape[1])
+
+    def totals(self, rows: Rows, targets: Rows) -> NDArray[Any]:
+        """What each row pays for these targets together."""
+        if self.held is None:
+            return np.asarray(self._of(rows, targets).sum(axis=1))
+        positions = rows[:, None] * self.problem.n + targets
+        return np.asarray(self.held.ravel().take(positions).sum(axis=1))
+
+    def columns(self, rows: Rows) -> Numbers:
+        """Costs of rows against all targets, as float64, one row to a column."""
+        found = self._of(rows) if self.held is None else self.held[rows]
+        return np.ascontiguousarray(found.T, np.float64)
+
+    def column(self, target: int, rows: Rows) -> NDArray[Any]:
+        """What rows pay for one target."""
+        if self.held is not None:
+            return np.asarray(self.held[rows, target])
+        return self._of(rows, np.array([target]))[:, 0]
+
+    def row(self, row: int) -> NDArray[Any]:
+        """What a row pays for every target."""
+        return self.columns(np.array([row]))[:, 0]
+
+    def work(self, rows: int, targets: int) -> float:
+        """The work of these costs."""
+        return rows * targets * (1.0 if self.held is not None else 2.0 + self.width / 4)
+
+    def near(self, targets: Rows, row: int) -> Rows:
+        """Rows that may be good for a cell of these targets, which has a row now."""
+        candidates = self.problem.candidates
+        if targets_are_rows(self.problem):
+            if len(targets) > _MOST_NEAR:
+                apart = self._of(np.array([row]), targets)[0]
+                targets = targets[np.argpartition(apart, _MOST_NEAR)[:_MOST_NEAR]]
+            return targets[self._is_candidate[targets]]
+        costs: Any = self.problem.costs
+        if self.held is not None or not isinstance(costs, FeatureCosts):
+            return candidates
+        if len(candidates) <= _MOST_NEAR:
+            return candidates
+        point = np.asarray(costs.target[targets].mean(axis=0), costs.dtype).reshape(1, -1)
+        return Assigner(self.problem).nearest_rows(point, _MOST_NEAR // 4)[:, 0]

@@ -1,0 +1,146 @@
+"""A level whose passes over all targets run on a GPU, with torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.geometry.feature_costs import FeatureCosts
+from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
+from uniproto.methods.search.assigner import Assigned, Assigner, are_points, slopes
+from uniproto.problem.problem import Problem
+from uniproto.runtime.gpu import product
+from uniproto.transport.balance import Dual, TargetCosts
+
+_FEWEST_PAIRS = 500_000  # of prototypes and targets, below which the processor is as quick
+_HELD = 8  # arrays of n × k numbers at most, at a time
+
+
+def assigner_of(problem: Problem) -> Assigner:
+    """A level, with its passes over all targets on a GPU where there is one and they are long."""
+    return GpuAssigner(problem) if suits_gpu(problem) else Assigner(problem)
+
+
+def suits_gpu(problem: Problem) -> bool:
+    """Whether rows are searched on a GPU that has room for the columns of k prototypes."""
+    costs = problem.costs
+    if not isinstance(problem.lists, GpuLists) or not isinstance(costs, FeatureCosts):
+        return False
+    pairs = problem.n * problem.k
+    if pairs < _FEWEST_PAIRS or costs.on_disk:
+        return False
+    has_means = costs.distance.centred or costs.distance.unit_length
+    needed = costs.dtype.itemsize * (sum(problem.costs.shape) * costs.source.shape[1])
+    return has_means and needed + 4 * _HELD * pairs < problem.lists.free_memory()
+
+
+class GpuAssigner(Assigner):
+    """The same steps; columns stay on the GPU, and what goes back are n numbers at a time."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._costs: Any = problem.costs
+        index = problem.lists.index(problem.costs)
+        assert isinstance(index, GpuIndex)
+        self._source, self._target = index.source, index.target
+        self._weights = self._moved(self.weights.astype(np.float32))
+
+    def _moved(self, numbers: NDArray[Any]) -> Any:
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(numbers)).to(self._target.device)
+
+    def _index(self, points: Any, rows: Any) -> GpuIndex:
+        return GpuIndex(self._costs, points, rows)
+
+    def fills_exactly(self, k: int) -> bool:
+        return False
+
+    def columns(self, prototypes: NDArray[Any]) -> Any:
+        rows = self._moved(prototypes)
+        points = rows if are_points(prototypes) else self._source.index_select(0, rows)
+        found = self._index(self._target, points).every_cost()
+        return found.div_(self.unit).float()
+
+    def replaced(self, columns: Any, places: NDArray[np.intp], new: NDArray[Any]) -> Any:
+        return columns.index_copy(1, self._moved(places), self.columns(new))
+
+    def target_costs(self, columns: Any) -> TargetCosts:
+        return _GpuTargetCosts(columns, self._weights)
+
+    def cheapest(
+        self, columns: Any, prices: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int32], float]:
+        least, cells = (columns - self._moved(prices.astype(np.float32))).min(1)
+        return cells.int().cpu().numpy(), float(least.double() @ self._weights.double())
+
+    def own_costs(self, now: Assigned) -> Any:
+        own = now.columns.gather(1, self._moved(now.cells.astype(np.int64))[:, None])
+        return own[:, 0] * self.unit
+
+    def costs_to_own(self, points: NDArray[Any], cells: NDArray[np.int32]) -> Any:
+        return self.own_costs(Assigned(points, self.columns(points), np.empty(0), cells, 0.0))
+
+    def thinned(self, cells: NDArray[np.int32]) -> tuple[Assigner, NDArray[np.int32]]:
+        return self, cells
+
+    def sums(
+        self, cells: NDArray[np.int32], own: Any, k: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        # By a product with all k × n memberships: adding rows one by one has no fixed order.
+        counts = (self._weights * slopes(self._costs.curve, own)).to(self._target.dtype)
+        membership = self._target.new_zeros(k, self.n)
+        membership.scatter_(0, self._moved(cells.astype(np.int64))[None], counts[None])
+        sums, totals = product(membership, self._target), membership.sum(1, keepdim=True)
+        return sums.double().cpu().numpy(), totals.double().cpu().numpy()
+
+    def totals(
+        self, rows: list[NDArray[np.intp]], targets: list[NDArray[np.intp]]
+    ) -> list[NDArray[np.float64]]:
+        import torch
+
+        def of(some: NDArray[np.intp], others: NDArray[np.intp]) -> Any:
+            cell = self._moved(others)
+            points = self._source.index_select(0, self._moved(some))
+            block = self._index(points, self._target.index_select(0, cell)).every_cost()
+            return product(block.float(), self._weights[cell])
+
+        found = [of(some, others) for some, others in zip(rows, targets, strict=True)]
+        return list(torch.stack(found).double().cpu().numpy()) if found else []
+
+    def nearest_rows(self, points: NDArray[Any], count: int) -> NDArray[np.intp]:
+        rows, everyone = self.problem.candidates, len(self.problem.candidates) == self.problem.m
+        among = self._source if everyone else self._source.index_select(0, self._moved(rows))
+        index = self._index(self._moved(points), among)
+        return rows[index.nearest(np.arange(len(points)), count)[1]].T
+
+
+@dataclass(frozen=True)
+class _GpuTargetCosts(TargetCosts):
+    """Costs and weights as tensors."""
+
+    def part(self, targets: Any) -> TargetCosts:
+        weights = self.weights[targets]
+        return _GpuTargetCosts(self.costs[targets], weights / (float(weights.sum()) or 1.0))
+
+    def numbers(self) -> NDArray[np.float64]:
+        return self.costs.double().cpu().numpy()
+
+    def smoothed_dual(self, prices: NDArray[np.float64], smoothing: float) -> Dual:
+        import torch
+
+        reduced = self.costs - torch.from_numpy(prices).to(self.costs)
+        least = reduced.min(1, keepdim=True).values
+        likely = reduced.sub_(least).div_(-smoothing).exp_()
+        total = likely.sum(1, keepdim=True)
+        likely.div_(total)
+        weighted = likely * self.weights[:, None]
+        overlap = product(weighted.T, likely).double()
+        shares = weighted.sum(0, dtype=torch.float64)
+        value = (self.weights[:, None] * (least - smoothing * total.log())).sum(dtype=torch.float64)
+        sums = torch.cat([value[None], shares, overlap.flatten()]).cpu().numpy()
+        k = len(prices)
+        return float(sums[0] + prices.mean()), sums[1 : k + 1], sums[k + 1 :].reshape(k, k)

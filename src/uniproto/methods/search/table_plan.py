@@ -1,0 +1,125 @@
+"""The exact plan of a small problem, without compiled code: every exchange is solved by POT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uniproto.methods.search.exact_plan import Numbers, Rows
+from uniproto.methods.search.table import LEAST_GAIN, Solved, SolvedSet, Table
+from uniproto.problem.allowed import Pool
+from uniproto.transport.exact import partial_plan
+
+_ROUNDING = 1e-14  # of the largest cost: fills that differ by less are equal
+
+
+class TablePlan:
+    """An `ExactPlan` over a table of costs."""
+
+    def __init__(self, table: Table, rows: Rows) -> None:
+        self.table, self.problem = table, table.problem
+        self._weighted = np.flatnonzero(self.problem.masses.offer)
+        self._position = np.full(self.problem.m, -1)
+        self._position[table.rows] = np.arange(len(table.rows))
+        self.start(rows)
+
+    def start(self, rows: Rows) -> None:
+        self._take(rows.copy(), self.table.solve(self._position[rows]))
+
+    def _take(self, rows: Rows, solved: Solved) -> None:
+        self.rows, self.solved = rows, solved
+        self._all_values: Numbers | None = None
+
+    @property
+    def cost(self) -> float:
+        return self.solved.cost * self.table.unit
+
+    @property
+    def set(self) -> SolvedSet:
+        """The rows by their positions in the table."""
+        return SolvedSet(self._position[self.rows], self.solved)
+
+    def exchange(self, place: int, row: int, below: float) -> bool:
+        rows = self.rows.copy()
+        rows[place] = row
+        solved = self.table.solve(self._position[rows])
+        if not solved.cost * self.table.unit < below:
+            return False
+        self._take(rows, solved)
+        return True
+
+    def bounds(self, place: int, rows: Rows, *, near: bool) -> Numbers:
+        """By the prices of the plan without the prototype, where those of the plan allow it."""
+        table, k = self.table, len(self.rows)
+        bounds = self.solved.cost + (self._values(rows) - self._own[place]) / k
+        lower = np.flatnonzero(bounds < self.solved.cost * (1 - LEAST_GAIN))
+        if len(lower):
+            others = np.delete(self._position[self.rows], place)
+            alone = table.solve_without(others)
+            # The free row in its place has its own value at these prices, which is left out.
+            base = table.paid(alone.prices) + table.values(alone.prices, others).sum() / k
+            bounds[lower] = base + table.values(alone.prices, self._position[rows[lower]]) / k
+        return np.asarray(bounds * table.unit)
+
+    def _values(self, rows: Rows) -> Numbers:
+        """What rows pay at the prices of the plan; computed once for all."""
+        if self._all_values is None:
+            self._all_values = self.table.values(self.solved.prices)
+            self._own = self._all_values[self._position[self.rows]]
+        return np.asarray(self._all_values[self._position[rows]])
+
+    def likely(self, place: int) -> Rows:
+        return self.problem.candidates
+
+    def around(self, place: int) -> list[int]:
+        return [other for other in range(len(self.rows)) if other != place]
+
+    def losses(self) -> Numbers:
+        """By prices: the targets of each place pay what they cost where they are cheapest else."""
+        k, masses = len(self.rows), self.solved.masses
+        if k == 1:
+            return np.zeros(1)
+        held = self.table.costs[self._position[self.rows]] - self.solved.prices
+        potentials = held.min(axis=1)
+        two = np.partition(held - potentials[:, None], 1, axis=0)[1]  # 0 where it is held
+        return np.asarray((masses @ two - potentials / k) * self.table.unit)
+
+    def saved(self) -> Any:
+        return self.rows, self.solved
+
+    def restore(self, saved: Any) -> None:
+        self._take(*saved)
+
+    def column(self, target: int, rows: Rows) -> NDArray[Any]:
+        found = np.searchsorted(self._weighted, target)
+        return np.asarray(self.table.costs[self._position[rows], found])
+
+    def row(self, row: int) -> NDArray[Any]:
+        costs = np.zeros(self.problem.n)  # targets without weight count nothing
+        costs[self._weighted] = self.table.costs[self._position[row]]
+        return costs
+
+
+def greedy_rows(table: Table) -> Rows:
+    """The picks of the paper's algorithm: each time the row whose fill is cheapest."""
+    pool, need, given = Pool(table.problem), table.need, table.given
+    order = np.argsort(table.costs, axis=1, kind="stable")
+    ordered = np.take_along_axis(table.costs, order, axis=1)
+    chosen, unclaimed = list(range(given)), table.offer.copy()
+    slack = _ROUNDING * float(table.costs.max())
+    if chosen:  # in their joint exact plan
+        claimed = partial_plan(table.costs[chosen], table.offer, need).masses.toarray()
+        unclaimed = unclaimed - claimed.sum(axis=0)
+    while len(chosen) < table.k:
+        pool.require_free()
+        offered = unclaimed[order]
+        taken = np.clip(need - (np.cumsum(offered, axis=1) - offered), 0, offered)
+        costs = (taken * ordered).sum(axis=1)[given:] / need
+        costs[~pool.free] = np.inf
+        best = int(np.argmax(costs <= costs.min() + slack))
+        unclaimed[order[given + best]] -= taken[given + best]
+        pool.take(best)
+        chosen.append(given + best)
+    return table.rows[np.array(chosen, np.intp)]
