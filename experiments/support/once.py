@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from uniproto.runs.atomic import open_own
 from uniproto.runs.lock import hold
 
 _PATIENCE = 24 * 3600.0  # seconds to wait for another process that makes the same
@@ -32,6 +31,6 @@ def once(path: Path) -> Iterator[float | None]:
         yield None
         return
     lock = path.with_name(f"{path.name}.lock")
-    with open_own(lock, "a+b") as file:
+    with lock.open("a+b") as file:
         hold(file, lock, "what several parts share", wait=_PATIENCE)
         yield None if path.exists() else time.perf_counter()

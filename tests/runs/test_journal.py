@@ -134,5 +134,5 @@ def test_a_full_disk_is_one_clear_error_and_leaves_complete_lines(
 
 def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"the rows must go to a file that can be written"):
+    with pytest.raises(OutputError, match=r"the rows must go to a folder that can be written"):
         Journal(tmp_path / "file" / "rows.jsonl", "the rows")

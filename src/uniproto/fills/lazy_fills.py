@@ -109,7 +109,7 @@ class LazyFills:
         """The lists of all rows: those saved before are read, others are computed and saved."""
         m = len(self.candidates)
         done = 0
-        for first, arrays in saved.read(self._lists._asdict(), self.problem.n):
+        for first, arrays in saved.read(self._lists._asdict()):
             done = first + len(arrays["stop"])
             for name, values in arrays.items():
                 getattr(self._lists, name)[first:done] = values

@@ -18,9 +18,6 @@ try:
 except ImportError:  # not on this system
     fcntl = None  # type: ignore[assignment]
 
-# Do not follow symlinks under our file names.
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-
 
 @contextmanager
 def atomic_write(path: Path, then: Callable[[Path], None] | None = None) -> Iterator[IO[bytes]]:
@@ -67,10 +64,9 @@ def _begun(path: Path) -> tuple[Path, IO[bytes]]:
 def remove_partials(folder: Path) -> None:
     """Remove temporary files of killed writers from a folder."""
     for path in folder.glob(".uniproto-" + 32 * "[0-9a-f]") if fcntl is not None else ():
-        if path.is_file() and not path.is_symlink():
-            with suppress(OSError), path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if its writer still runs
-                path.unlink()
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if its writer still runs
+            path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -84,19 +80,11 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def open_own(path: Path, mode: str) -> IO[Any]:
-    """Open one of our files; a symlink under its name is an error."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NOFOLLOW, 0o666))
-
-
 def sync(path: Path) -> None:
     """Wait until a file's content, or the entries of a folder, are on disk."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        if path.is_dir():  # not possible on this system, nor needed
-            return
-        raise
+    if os.name == "nt" and path.is_dir():  # cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -107,9 +95,7 @@ def require_writable(folder: Path) -> None:
     """Refuse, before the work, a folder that cannot be written to."""
     require_utf8(folder)
     try:
-        place = folder
-        while not place.exists() and place != place.parent:
-            place = place.parent
+        place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         remove_partials(folder)
         probe = place / f".uniproto-{uuid.uuid4().hex}"
         probe.touch(exist_ok=False)
@@ -133,7 +119,7 @@ def require_utf8(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path, what: str = "results") -> Iterator[None]:
+def writing(path: Path, what: str = "the results") -> Iterator[None]:
     """Turn an OSError while writing into one sentence; `what` describes the content."""
     try:
         yield
@@ -143,10 +129,10 @@ def writing(path: Path, what: str = "results") -> Iterator[None]:
         raise unwritable(path, error, what) from error
 
 
-def unwritable(path: Path, error: OSError | ValueError, what: str = "output") -> OutputError:
+def unwritable(path: Path, error: OSError | ValueError, what: str = "the output") -> OutputError:
     """The error for a path that cannot be written; `what` describes its content."""
     reason = getattr(error, "strerror", None) or error
     return OutputError(
-        f"{path}: the {what} must go to a folder that can be written. Writing failed ({reason}). "
+        f"{path}: {what} must go to a folder that can be written. Writing failed ({reason}). "
         "Choose another one with --out, or free some space."
     )

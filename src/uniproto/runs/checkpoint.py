@@ -12,6 +12,7 @@ import io
 import json
 import re
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,13 +23,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, OutputError
-from uniproto.runs.atomic import atomic_write
+from uniproto.errors import InputFileError
+from uniproto.runs.atomic import atomic_write, writing
 from uniproto.runs.lock import PRIVATE
 
 CHECKPOINT = "checkpoint.npz"
 _SECONDS_BETWEEN_WRITES = 1.0
-
+_SECONDS_BETWEEN_LISTS = 5.0
 
 PICKING, SEARCHING = "picking", "searching"  # stages
 State = dict[str, float]
@@ -71,8 +72,14 @@ class Checkpoint:
         if arrays is None:
             return None
         try:
-            return _saved_picks(arrays)
-        except Exception as error:  # the arrays may hold anything
+            plan = None
+            if "data" in arrays:
+                shares = (arrays["data"], arrays["indices"], arrays["indptr"])
+                plan = sp.csr_array(shares, shape=tuple(arrays["shape"].tolist()))
+                plan.check_format(full_check=True)
+            state = json.loads(str(arrays["state"]))
+            return SavedPicks(arrays["rows"], arrays["costs"], plan, str(arrays["stage"]), state)
+        except (KeyError, ValueError) as error:
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
 
     def read_arrays(self) -> dict[str, NDArray[Any]] | None:
@@ -90,16 +97,11 @@ class Checkpoint:
             with np.load(io.BytesIO(payload), allow_pickle=False) as file:
                 arrays = dict(file)
                 identity = str(arrays.pop("identity"))
-        except Exception as error:  # parsers raise anything on a damaged file
+        except (KeyError, ValueError, zipfile.BadZipFile) as error:
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
             raise self.refused("it belongs to other inputs or options")
         return arrays
-
-    def state(self, stage: str) -> State | None:
-        """The saved state of a stage, or None if it had not begun."""
-        before = self.read()
-        return before.state if before is not None and before.stage == stage else None
 
     def write(self, picks: SavedPicks, *, now: bool = False) -> None:
         """Write these picks, at most once a second unless `now`."""
@@ -123,15 +125,10 @@ class Checkpoint:
         entries: dict[str, Any] = {"identity": np.array(self._identity), **arrays}
         np.savez(buffer, **entries)
         payload = buffer.getvalue()
-        try:
+        with writing(self.path, "the checkpoint"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(self.path) as file:
                 file.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-        except OSError as error:
-            raise OutputError(
-                f"{self.path} cannot be written ({error.strerror or error}). Free some space, or "
-                "choose another output folder."
-            ) from error
         self._written = time.monotonic()
 
     def remove(self) -> None:
@@ -154,28 +151,6 @@ class Checkpoint:
         )
 
 
-def _saved_picks(arrays: Mapping[str, NDArray[Any]]) -> SavedPicks:
-    """Saved picks, with the types and lengths that compiled code relies on."""
-    rows, costs, plan = arrays["rows"], arrays["costs"], None
-    stage, state = str(arrays["stage"]), json.loads(str(arrays["state"]))
-    sound = stage in (PICKING, SEARCHING)
-    sound &= all(isinstance(value, int | float) for value in state.values())
-    sound &= rows.dtype.kind in "iu" and rows.ndim == 1 and len(np.unique(rows)) == len(rows)
-    sound &= costs.dtype == np.float64 and costs.shape == rows.shape and np.isfinite(costs).all()
-    if "data" in arrays:
-        shares = (arrays["data"], arrays["indices"], arrays["indptr"])
-        sound &= {each.dtype.kind for each in shares} <= set("iu")
-        plan = sp.csr_array(shares, shape=tuple(arrays["shape"].tolist()))
-        plan.check_format(full_check=True)
-        sound &= plan.shape[0] == len(rows) and (plan.data > 0).all()
-    if not sound:
-        raise ValueError("its arrays are not picks")
-    return SavedPicks(rows, costs, plan, stage, state)
-
-
-_SECONDS_BETWEEN_LISTS = 5.0
-
-
 class SavedLists:
     """Neighbour lists that are saved piece by piece, each named by its first row."""
 
@@ -191,10 +166,8 @@ class SavedLists:
         self._checkpoint.sibling(f"lists-{first}").write_arrays(arrays)
         self._written = time.monotonic()
 
-    def read(self, like: Mapping[str, NDArray[Any]], columns: int) -> Iterator[tuple[int, Any]]:
-        """The pieces in order. Types, widths and column numbers, which compiled code relies on,
-        are checked.
-        """
+    def read(self, like: Mapping[str, NDArray[Any]]) -> Iterator[tuple[int, Any]]:
+        """The pieces in order; they must have the types and widths of `like`."""
         first = 0
         while (arrays := self._checkpoint.sibling(f"lists-{first}").read_arrays()) is not None:
             count = len(arrays["stop"]) if "stop" in arrays else 0
@@ -204,15 +177,7 @@ class SavedLists:
                 and arrays[name].shape == (count, *known.shape[1:])
                 for name, known in like.items()
             )
-            if not fits or not _are_lists(arrays, columns):
+            if not fits:
                 raise self._checkpoint.refused("its lists are those of another problem")
             yield first, arrays
             first += count
-
-
-def _are_lists(arrays: Mapping[str, NDArray[Any]], columns: int) -> bool:
-    prefix, rest, stop, where = (arrays[name] for name in ("prefix", "rest", "stop", "columns"))
-    ordered = (prefix >= 0) & (prefix <= rest) & (rest <= stop) & (stop <= where.shape[1])
-    listed = np.arange(where.shape[1]) < stop[:, None]
-    exist = (where >= 0) & (where < columns) | ~listed
-    return bool(ordered.all() and exist.all() and not np.isnan(arrays["tail"]).any())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import weakref
@@ -11,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from uniproto.errors import InputFileError, OutputError, UniprotoError
-from uniproto.runs.atomic import open_own, sync, write_text, writing
+from uniproto.errors import InputFileError
+from uniproto.runs.atomic import sync, write_text, writing
 from uniproto.runs.lock import hold
 from uniproto.runs.records import without_infinity
 
@@ -36,21 +35,17 @@ class Journal:
         self.path, self.what = path, what
         self._size = 0  # bytes of complete lines
         self.incomplete = b""  # the last line, if it is incomplete
-        try:
+        with writing(path, what):
+            if path.is_symlink():
+                raise OSError("it is a link, and links are not followed")
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open_own(path, "a+b")
-        except OSError as error:
-            raise self._unwritable(error) from error
-        self.close = weakref.finalize(self, self._file.close)  # which releases the lock, too
-        try:
+            self._file = path.open("a+b")
+            self.close = weakref.finalize(self, self._file.close)  # which releases the lock, too
             hold(self._file, path, what)
             if fresh:
                 self._file.truncate(0)
             self.entries: list[Any] = self._read()
             sync(path.parent)
-        except OSError as error:
-            self.close()
-            raise error if isinstance(error, UniprotoError) else self._unwritable(error) from error
 
     def __enter__(self) -> Journal:
         return self
@@ -64,16 +59,17 @@ class Journal:
         # Lone surrogates, which a model may write, become JSON escapes.
         content = lines.encode("utf-8", "backslashreplace")
         descriptor = self._file.fileno()
-        try:
+        with writing(self.path, self.what):
             os.ftruncate(descriptor, self._size)
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
-        except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(descriptor, self._size)
-            raise self._unwritable(error) from error
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(descriptor, self._size)
+                raise
         self._size += len(content)
         self.entries += values
 
@@ -95,15 +91,6 @@ class Journal:
         except (ValueError, RecursionError) as error:
             raise self.damaged(error) from error
 
-    def _unwritable(self, error: OSError) -> OutputError:
-        reason = error.strerror or error
-        if error.errno == errno.ELOOP:
-            reason = "it is a link, and links are not followed"
-        return OutputError(
-            f"{self.path}: {self.what} must go to a file that can be written. Writing failed "
-            f"({reason}). Choose another folder with --out, or free some space."
-        )
-
 
 METRICS = "metrics.jsonl"
 
@@ -124,18 +111,16 @@ class MetricsFile:
 
     def __init__(self, folder: Path, kept_to: int | None) -> None:
         self.path = folder / METRICS
-        rows = [] if kept_to is None else read_metrics(folder)
-        self.rows = [row for row in rows if row["step"] <= (kept_to or 0)]
-        text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        with writing(self.path, "metrics"):
-            write_text(self.path, text)
+        until = -1 if kept_to is None else kept_to
+        kept = [row for row in read_metrics(folder) if row["step"] <= until]
+        with writing(self.path, "the metrics"):
+            write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
         self._journal = Journal(self.path, "the metrics")
+        self.rows = self._journal.entries
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append a row, and wait until it is on disk."""
-        plain = without_infinity(row)
-        self._journal.append(plain)
-        self.rows.append(plain)
+        self._journal.append(without_infinity(row))
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from uniproto.errors import OutputError
-from uniproto.runs.atomic import open_own, writing
+from uniproto.runs.atomic import writing
 
 # Our hidden folder inside an output folder: locks, checkpoints, unfinished files.
 PRIVATE = ".uniproto"
@@ -66,7 +66,7 @@ def locked(folder: Path, what: str = "a run", wait: float = 0.0) -> Iterator[Non
     """
     name = f"{what.split()[-1]}.lock"
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    with writing(folder, "output"):
+    with writing(folder, "the output"):
         lock = _open_lock(folder, name, what, wait)
     with lock:
         try:
@@ -83,10 +83,10 @@ def _open_lock(folder: Path, name: str, what: str, wait: float) -> IO[bytes]:
     while True:
         path = private_folder(folder) / name
         with suppress(FileNotFoundError):
-            lock = open_own(path, "a+b")
+            lock = path.open("a+b")
             try:
                 hold(lock, folder, what, wait)
-                if os.path.samestat(os.fstat(lock.fileno()), os.lstat(path)):
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
                     return lock
             except BaseException:
                 lock.close()

@@ -47,7 +47,7 @@ def publishing(folder: Path, record: str, pages: Iterable[str] = ()) -> Iterator
     The block must end with `write_record`. Our `pages` about the old set are removed with it.
     """
     require_utf8(folder)
-    with writing(folder, "output"), locked(folder, "a result", wait=_PATIENCE):
+    with writing(folder, "the output"), locked(folder, "a result", wait=_PATIENCE):
         _finish(folder)
         stage = private_folder(folder) / f"{record}{_PARTIAL}"
         stage.mkdir()
@@ -108,7 +108,7 @@ def write_record(
 
 def require_publishable(folder: Path, record: str, names: Iterable[str]) -> None:
     """Refuse, before the work, a folder in which these names are taken by other files."""
-    if _is_ours(_staged(folder, record) / record):
+    if place_of(folder, record, record).parent != folder:
         with locked(folder, "a result", wait=_PATIENCE):
             _finish(folder)
     _require_ours(folder, record, {*names, *files_of(folder, record)})
@@ -150,7 +150,7 @@ def files_of(folder: Path, record: str) -> dict[str, str]:
 
 def place_of(folder: Path, record: str, name: str) -> Path:
     """Where a file of the current set is: in its place, or where a kill has left it."""
-    stage = _staged(folder, record)
+    stage = folder / PRIVATE / f"{record}{_CURRENT}"
     is_left = _is_ours(stage / record) and (stage / name).is_file()
     return stage / name if is_left else folder / name
 
@@ -174,7 +174,7 @@ def write_page(path: Path, page: str) -> None:
         raise OutputError(
             f"{path} is a file that uniproto did not write. Choose another name, or move it away."
         )
-    with writing(path, "page"):
+    with writing(path, "the page"):
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_partials(path.parent)
         with atomic_write(path, note_completed) as file:
@@ -210,10 +210,6 @@ def refuse_inputs_inside(output: Path, inputs: Iterable[str]) -> None:
             )
 
 
-def _staged(folder: Path, record: str) -> Path:
-    return folder / PRIVATE / f"{record}{_CURRENT}"
-
-
 def _commit(folder: Path, stage: Path, record: str, pages: Iterable[str]) -> None:
     """Make the new set the current one, by one rename."""
     staged, old = {file.name for file in stage.iterdir()}, files_of(folder, record)
@@ -223,18 +219,17 @@ def _commit(folder: Path, stage: Path, record: str, pages: Iterable[str]) -> Non
     for page in pages:
         if is_our_page(folder / page):
             (folder / page).unlink()
-    stage.rename(_staged(folder, record))
+    stage.rename(stage.with_suffix(_CURRENT))
     sync(stage.parent)
 
 
 def _finish(folder: Path) -> None:
     """Move the files of current sets to their places; remove what killed runs have left."""
     private = folder / PRIVATE
-    for stage in list(private.iterdir()):
-        if stage.suffix in (_CURRENT, _PARTIAL) and stage.is_dir() and not stage.is_symlink():
-            if stage.suffix == _CURRENT and _is_ours(stage / stage.stem):
-                _move(folder, stage, stage.stem)
-            shutil.rmtree(stage)
+    for stage in [*private.glob(f"*{_CURRENT}"), *private.glob(f"*{_PARTIAL}")]:
+        if stage.suffix == _CURRENT and not stage.is_symlink() and _is_ours(stage / stage.stem):
+            _move(folder, stage, stage.stem)
+        shutil.rmtree(stage)
     for place in (folder, private):
         remove_partials(place)
 
@@ -260,7 +255,6 @@ def _is_ours(record: Path) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one if it cannot be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}

@@ -266,7 +266,7 @@ class FinishedParts:
     """
 
     def __init__(self, out: Path, identity: Mapping[str, Any]) -> None:
-        with writing(out, "finished parts"):
+        with writing(out, "the finished parts"):
             self._all = Checkpoint(private_folder(out) / PARTS, {})
         self._identity = identity
 

@@ -109,7 +109,7 @@ class Checkpoints:
     def _unwritable(self, error: OSError | ValueError) -> OutputError:
         last = str(error).strip().rsplit(": ", 1)[-1]  # each storage layer adds a prefix
         reason = getattr(error, "strerror", None) or last.partition(" [")[0]
-        return unwritable(self.folder, ValueError(reason), "checkpoints")
+        return unwritable(self.folder, ValueError(reason), "the checkpoints")
 
 
 def remove_checkpoints(out: Path) -> None:

@@ -91,7 +91,7 @@ def export_params(params: Params, config: ModelConfig, folder: Path, prepared: A
             folder.rmdir()  # an empty one
         partial.rename(folder)
     except OSError as error:
-        raise unwritable(folder, error, "model") from error
+        raise unwritable(folder, error, "the model") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return difference

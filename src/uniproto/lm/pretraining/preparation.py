@@ -63,7 +63,7 @@ def prepare_tokens(
     """
     folder = Path(folder)
     if preparation.data is not None:
-        with writing(folder, "tokens"), exclusive_folder(folder):
+        with writing(folder, "the tokens"), exclusive_folder(folder):
             made = (folder / HEADER).exists()
             if made and replace and _differences(load_tokens(folder), preparation):
                 write_json(folder / _BEGUN, {})  # marks the other files as ours
