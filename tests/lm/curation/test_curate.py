@@ -21,7 +21,7 @@ import pytest
 
 import uniproto
 from support.finetuning import tiny_model
-from uniproto import Limits
+from uniproto import Limits, Text
 from uniproto.cli import main
 from uniproto.cli.curate import CHOSEN
 from uniproto.errors import DataWarning, UniprotoError
@@ -78,6 +78,11 @@ def curate(model, *words, pool="pool.jsonl", target="wanted.jsonl", k=K, out="ou
     given += [] if "--keep-duplicates" in words else ["--min-distance", "1e-6"]
     given += [] if model is None else ["--model", model]
     return main([*given, *map(str, words)])
+
+
+def by_gradients(model):
+    features = uniproto.lm.Gradients(model, template=TEMPLATE, width=128)
+    return {"features": features, "min_distance": 1e-6}
 
 
 def chosen(out="out"):
@@ -234,7 +239,7 @@ def test_too_few_rows_left_by_words_are_refused_before_a_model_looks(model, unlo
 
 
 def test_many_rows_that_are_dropped_are_a_warning_with_what_they_share(model):
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     text = "9 + 8 + 7 + 6"
     again = [
         {"instruction": f"{text} {word}", "output": word}
@@ -334,7 +339,7 @@ def test_a_target_with_usual_columns_of_its_own(more, model):
     assert main(["verify", "out"]) == 0
     assert TARGET_ROWS[0]["instruction"] in Path("out/report.html").read_text("utf-8")
     pool = [json.loads(line) for line in Path("pool.jsonl").read_text("utf-8").splitlines()]
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     np.testing.assert_array_equal(uniproto.lm.curate(pool, wanted, K, **options).indices, rows)
 
 
@@ -372,22 +377,20 @@ def test_plain_texts_are_compared_by_hidden_states_unless_told_otherwise(model, 
     assert "gradients of the model" in capsys.readouterr().out
     assert chosen() != chosen("gradients")
 
-    options = {"model": model, "template": TEMPLATE, "min_distance": 1e-6}
-    usual = uniproto.lm.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
-    picks = [texts["pool.jsonl"][row]["text"] for row in usual.indices]
-    assert picks == [row["text"] for row in chosen()]
-    of_width = uniproto.lm.curate(
-        texts["pool.jsonl"], texts["wanted.jsonl"], K, width=128, **options
-    )
-    picks = [texts["pool.jsonl"][row]["text"] for row in of_width.indices]
-    assert picks == [row["text"] for row in chosen("gradients")]
+    for options, out in (
+        ({"model": model, "min_distance": 1e-6}, "out"),
+        (by_gradients(model), "gradients"),
+    ):
+        found = uniproto.lm.curate(texts["pool.jsonl"], texts["wanted.jsonl"], K, **options)
+        picks = [texts["pool.jsonl"][row]["text"] for row in found.indices]
+        assert picks == [row["text"] for row in chosen(out)]
 
 
 def test_rds_plus_is_hidden_states_by_position_taken_in_turn(model):
     options = {"model": model, "template": TEMPLATE, "pooling": "position"}
     found = uniproto.lm.curate(
-        POOL_ROWS, TARGET_ROWS, K, features="hidden", method="nearest_in_turn", min_distance=None,
-        **options,
+        POOL_ROWS, TARGET_ROWS, K, features=uniproto.lm.HiddenStates(**options),
+        method="nearest_in_turn", min_distance=None,
     )  # fmt: skip
     pool, target = (
         uniproto.lm.hidden_states(rows, **options).vectors for rows in (POOL_ROWS, TARGET_ROWS)
@@ -422,13 +425,6 @@ def test_what_an_instruction_is_about_belongs_to_the_prompt(model, capsys):
         assert [row.example[0] for row in read_rows(path, source="source")] == prompts
     assert "finetune" in line
     assert "--prompt" not in line
-
-
-def test_columns_of_text_mean_sentence_embeddings(model):
-    rows = [{"question": f"how many are {n} apples"} for n in range(12)]
-    said = uniproto.lm.curate(rows[:9], rows[9:], 3, features="text", text="question", model=model)
-    usual = uniproto.lm.curate(rows[:9], rows[9:], 3, text="question", model=model)
-    np.testing.assert_array_equal(said.indices, usual.indices)
 
 
 @pytest.mark.slow
@@ -587,7 +583,7 @@ def test_no_model_and_other_people_s_files(model, capsys):
 
 
 def test_in_python(model):
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     selection = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     assert curate(model, "--no-page", "--quiet") == 0
     np.testing.assert_array_equal(selection.indices, uniproto.Selection.load("out").indices)
@@ -607,7 +603,7 @@ class Streamed:
 
 
 def test_files_streams_splits_and_whole_numbers_in_python(model):
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options).indices
     numbers = [{**row, "output": int(row["output"])} for row in POOL_ROWS]
     for pool in ("pool.jsonl", Path("pool.jsonl"), Streamed(), numbers):
@@ -620,7 +616,7 @@ def test_files_streams_splits_and_whole_numbers_in_python(model):
 def test_a_loaded_model(model):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    options = {"template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = {"min_distance": 1e-6}
     rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, model=model, **options).indices
     loaded, tokenizer = (
         each.from_pretrained(model) for each in (AutoModelForCausalLM, AutoTokenizer)
@@ -634,8 +630,8 @@ def test_a_loaded_model(model):
 
 
 def test_a_stream_of_several_parts_is_one_table(model, monkeypatch):
-    monkeypatch.setattr(uniproto.lm.curation.curate, "_STREAMED_AT_ONCE", 50)
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    monkeypatch.setattr("uniproto.lm.curation.rows._STREAMED_AT_ONCE", 50)
+    options = by_gradients(model)
     rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options).indices
     found = uniproto.lm.curate(iter(POOL_ROWS), iter(TARGET_ROWS), K, **options)
     np.testing.assert_array_equal(found.indices, rows)
@@ -659,7 +655,7 @@ def test_questions_of_a_benchmark_in_other_words_are_dropped(model, monkeypatch,
     asked = {"instruction": "how many legs do seven spiders and two cats have", "output": "64"}
     said = "have two cats and seven spiders how many legs please do tell me"
     pool = [*POOL_ROWS, {"source": "leak", "instruction": said, "output": "64"}]
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     options |= {"benchmarks": [asked]}
     words = uniproto.lm.curate(pool, TARGET_ROWS, K, **options).details.notes["dropped"]
     assert POOL not in words
@@ -693,7 +689,7 @@ def test_public_names_can_be_completed():
 
 def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
     rows = [{"source": "add", "instruction": "?", "output": ""}, *POOL_ROWS]
-    options = {"model": model, "template": TEMPLATE, "width": 128, "min_distance": 1e-6}
+    options = by_gradients(model)
     shifted = uniproto.lm.curate(rows, TARGET_ROWS, K, **options)
     plain = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options)
     np.testing.assert_array_equal(shifted.indices, plain.indices + 1)
@@ -702,7 +698,7 @@ def test_rows_without_an_answer_keep_the_numbers_of_the_others(model):
 def test_sources_benchmarks_and_copies_in_python(model):
     wanted = [*TARGET_ROWS, {n: POOL_ROWS[3][n] for n in ("instruction", "output")}]
     selection = uniproto.lm.curate(
-        POOL_ROWS, wanted, K, model=model, template=TEMPLATE, min_distance=1e-6,
+        POOL_ROWS, wanted, K, **by_gradients(model),
         limits=Limits("source", at_least={"sub": 10}), exclude_near=([POOL_ROWS[7]], 1e-6),
     )  # fmt: skip
     kinds = [POOL_ROWS[row]["source"] for row in selection.indices]
@@ -718,12 +714,12 @@ def test_sources_benchmarks_and_copies_in_python(model):
     [
         ({"target": []}, "'target' must be a"),
         ({"pool": [1, 2]}, "'pool' must be a"),
-        ({"features": "vibes"}, "features"),
-        ({"model": None}, "needs a model"),
+        ({"model": None, "features": "vibes"}, "'features' must be lm.Gradients"),
+        ({"features": Text("output")}, "'model' excludes 'features'"),
+        ({"model": None}, "'model' must be given, or how rows are compared"),
         ({"limits": Limits("sauce", at_most=3)}, "sauce"),
-        ({"limits": Limits(["a"], at_most=3)}, "120 labels, one for each row"),
-        ({"features": "text", "text": "body"}, "the pool has no body"),
-        ({"features": "hidden", "text": "output"}, "text needs features='text'"),
+        ({"limits": Limits(["a"], at_most=3)}, "'limits' must"),
+        ({"model": None, "features": Text("body")}, "'text' must be one of"),
         ({"limits": Limits("source", at_most=1)}, "'at_most' must allow k=24 rows"),
         ({"source": "source"}, "'source' is no parameter"),
         ({"modle": "m"}, "Did you mean 'model'"),

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from uniproto.data.columns import arrow_table
-from uniproto.data.disk import local_data
-from uniproto.data.examples import example_columns, is_plain_text
-from uniproto.data.files import possible_path
-from uniproto.data.tables import require_column
+from uniproto.data.examples import is_plain_text
 from uniproto.errors import (
     InfeasibleError,
     InvalidInputError,
@@ -30,36 +22,29 @@ from uniproto.errors import (
     require_name,
     warn_of_data,
 )
-from uniproto.features.cache import cache_folder
-from uniproto.features.embedded import Embedded, usable_rows
-from uniproto.features.files import Items, read_table
+from uniproto.features.embedded import usable_rows
+from uniproto.features.files import Items
+from uniproto.features.model_features import ModelFeatures
 from uniproto.features.text import what_is_wrong
 from uniproto.lm.curation.meaning import Embed, same_meaning, sentence_vectors
 from uniproto.lm.curation.overlap import Repeat
 from uniproto.lm.curation.repeats import repeats
-from uniproto.lm.features.examples import LanguageExamples
+from uniproto.lm.curation.rows import read_rows
+from uniproto.lm.features.example_values import Gradients, HiddenStates
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
-from uniproto.lm.features.language_features import OPTIONS, gradients, hidden_states
 from uniproto.methods import Method, as_method
 from uniproto.methods.dsir import DSIR
 from uniproto.problem.near import NearRows, near_targets, require_distance, rows_near
 from uniproto.problem.problem import Problem, ProblemOptions
-from uniproto.problem.values import Limits
+from uniproto.problem.values import Compute, Limits, NamedColumns
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
 
-_STREAMED_AT_ONCE = 10_000  # rows
 _MANY_DROPPED = 0.05  # of the pool's rows: people are warned
-FEATURES = ("gradients", "hidden", "text")
-COLUMNS = ("text", "prompt", "answer", "messages")  # that are looked at, by what they hold
-_OF_MODELS = ("adapter", "layer", "width", "pooling", "template", "max_length", "bf16")
 DECONTAMINATE = ("words", "words+meaning")
-EMBEDDING = (*COLUMNS, *_OF_MODELS, *OPTIONS)
-_OF_SENTENCES = ("device", "cache")  # and of the model of sentences that compares meanings
-_OF_GRADIENTS = {"adapter", "layer", "width"}  # who passes one, wants them
 
 
-@partial(known_keywords, also=EMBEDDING)
+@known_keywords
 def curate(
     pool: Any,
     target: Any,
@@ -67,139 +52,148 @@ def curate(
     *,
     model: Any = None,
     tokenizer: Any = None,
-    features: str | None = None,
+    features: ModelFeatures | None = None,
     limits: Limits | None = None,
     min_distance: float | str | None = "auto",
     benchmarks: Any = None,
     decontaminate: str = "words",
     exclude_near: tuple[Any, float] | None = None,
     method: str | Method = "uniproto",
+    compute: Compute | None = None,
     seed: int = 0,
     progress: bool | None = None,
-    **embedding: Any,
 ) -> Selection:
     """Choose the k rows of a pool to train on, for the task that the rows of a target show.
 
+    It is `uniproto.select(pool, k, target, features=…)` without the rows that repeat the target,
+    an earlier row or a benchmark.
+
     Args:
-        pool, target: a path or name on the Hugging Face hub, a `datasets.Dataset`, an
-            `IterableDataset`, a data frame, an Arrow table or a list of mappings.
+        pool, target: a path or name on the Hugging Face hub, a `datasets.Dataset`, one split of a
+            `DatasetDict`, an `IterableDataset`, a data frame, an Arrow table or a list of mappings.
+            A target without the pool's columns is read by its own, where they have the usual names.
         k: how many rows to choose.
         model: the language model that will be trained, by its name or folder, or as loaded by
-            transformers; for `features="text"` a sentence model.
+            transformers. Rows are compared by its gradients, plain texts by its hidden states.
         tokenizer: that of a loaded model.
-        features: how rows are compared: `gradients` of the model, its `hidden` states, or `text`,
-            by sentence embeddings of the columns that `text` names. By default gradients, hidden
-            states where rows are plain texts without a prompt, and sentence embeddings where there
-            is a `text`.
+        features: how rows are compared, in place of `model`: `lm.Gradients(model, …)`,
+            `lm.HiddenStates(model, …)`, `Text("question")` or `Images("path")`.
         limits: how many rows each source may or must give: `Limits("source", at_most=500)`, by a
             column of the pool or by one label per row.
         min_distance: drop rows that repeat the words of the target or of an earlier row, and rows
             at most this far from a chosen row or from the target: "auto", a hundredth of the median
             distance; a distance; or None, drop nothing.
-        benchmarks: rows of benchmarks: no row that repeats a question or a long answer of them is
-            chosen (see `uniproto.lm.curation.overlap`).
-        decontaminate: how repeated questions of `benchmarks` are found: by `words`, or by
-            `words+meaning`, paraphrases too, by embeddings of the sentences that are a row's own
-            (see `uniproto.lm.curation.meaning`).
+        benchmarks: rows of benchmarks, in any of the forms of a pool. No row that repeats a
+            question or a long answer of them is chosen (see `uniproto.lm.curation.overlap`).
+        decontaminate: how repeated questions of `benchmarks` are found: `words`, or
+            `words+meaning`, which finds paraphrases, too, by embeddings of the sentences that are a
+            row's own (see `uniproto.lm.curation.meaning`).
         exclude_near: rows of a benchmark, and the distance up to which a row is too near to one.
-        method, seed, progress: as for `uniproto.select`.
-        embedding: further arguments of `uniproto.lm.gradients`, `hidden_states` or
-            `embed_text`, such as `prompt`, `answer`, `text` (a column, or several), `template`,
-            `layer`, `device` or `batch_size`. A target without the pool's columns is read by its
-            own, where they have the usual names.
+        method, compute, seed, progress: as for `uniproto.select` and `uniproto.Problem`.
 
     Returns:
         A `Selection` whose `indices` are rows of the pool: `dataset.select(selection.indices)`.
         `details.notes["dropped"]` holds every dropped row with the rule, the data and the row that
         it repeats or is near to, and the words that both have.
+
+    >>> import uniproto
+    >>> pool = [{"text": text} for text in ("cats purr", "dogs bark", "tax law")]
+    >>> wanted = [{"text": "cats and dogs are pets"}]
+    >>> by_text = uniproto.Text("text", cache=False)
+    >>> found = uniproto.lm.curate(pool, wanted, 2, features=by_text, progress=False)
+    >>> sorted(pool[row]["text"] for row in found.indices)
+    ['cats purr', 'dogs bark']
     """
     if hasattr(model, "save_pretrained"):
-        question: dict[str, Any] = {**locals(), **embedding}
-        for name in ("embedding", "model", "tokenizer"):
-            del question[name]
-        return _with_saved(model, tokenizer, question)
-    if features is not None:
-        require_name("features", features, FEATURES)
+        return _by_loaded_model(model, tokenizer, {**locals()})
     require_name("decontaminate", decontaminate, DECONTAMINATE)
     if decontaminate != DECONTAMINATE[0] and benchmarks is None:
         raise InvalidInputError(
             f"{decontaminate!r} needs benchmarks. Pass their rows.", parameter="decontaminate"
         )
-    chosen = as_method(method)
-    text, *named = (embedding.pop(name, None) for name in COLUMNS)
-    columns = tuple(named)
-    table, wanted = _table(pool, "pool"), _table(target, "target")
-    k = require_int("k", k)
-    if k > len(table):
-        raise InvalidInputError(f"k={k} must not exceed the {len(table)} rows of the pool.")
-    if features is None:
-        features = _usual_features(table.column_names, text, columns, embedding)
-    if features != "text" and model is None:
-        raise InvalidInputError(f"features={features!r} needs a model. Name one.")
-    items = _items(table, "pool", features, text, columns)
-    read = partial(_items, features=features, text=text, columns=columns, like=items.columns)
-    aims = read(wanted, "target")
-    others, nearest = None, None
+    chosen, k = as_method(method), require_int("k", k)
+    looked = _features(model, features, progress)
+    source = read_rows(pool, "pool", looked)
+    items = looked.items(source)
+    if features is None and is_plain_text(items.columns):
+        looked = HiddenStates(model, progress=progress)
+        items = looked.items(source)
+    aim = read_rows(target, "target", looked)
+    aims = looked.items(aim, items)
+    others, nearest = None, 0.0
     if exclude_near is not None:
-        rows, nearest = exclude_near
-        require_distance(nearest, "exclude_near")
-        others = read(_table(rows, "exclude_near"), "exclude_near")
-    tests = None
-    if benchmarks is not None:
-        tests = read(_table(benchmarks, "benchmarks"), "benchmarks")
-    on_error = embedding.get("on_error", "fail")
-    if others is not None:
-        usable(others, on_error)
-    sources = _sources(table, limits)
-
-    def conditions(rows: Any) -> ProblemOptions:
-        kept = limits and replace(limits, labels=sources[rows])
-        asked: ProblemOptions = {"limits": kept, "min_distance": min_distance, "seed": seed}
-        return {"metric": "cosine", **asked}
-
+        nearest = require_distance(exclude_near[1], "exclude_near")
+        others = looked.items(read_rows(exclude_near[0], "exclude_near", looked), items)
+        usable(others, looked.on_error)
+    conditions: ProblemOptions = {
+        "metric": "cosine", "limits": limits, "min_distance": min_distance, "compute": compute,
+        "seed": seed,
+    }  # fmt: skip
     copies = None if min_distance is None else "min_distance=None"
-    require_choosable(k, items, aims, chosen, on_error, conditions, copies=copies)
-
-    def embed(these: Items) -> Embedded:
-        options = {**embedding, "progress": progress}
-        return _embedded(these, features, model, options)
-
-    others_in_words = {} if tests is None else {"benchmarks": tests}
-    if min_distance is not None:
-        others_in_words = {"target": aims, "pool": items, **others_in_words}
-    meaning: Embed | None = None
-    if decontaminate == DECONTAMINATE[1] and benchmarks is not None:
-        own = {name: embedding[name] for name in _OF_SENTENCES if name in embedding}
-        meaning = partial(sentence_vectors, progress=progress, **own)
-    remedy = copies or "benchmarks=None"
-    found = word_rules(k, items, others_in_words, remedy, {"benchmarks": meaning})
-    of_target = embed(aims)  # first: it shows what is wrong
-    of_others = None if others is None else embed(others)
-    of_pool = embed(items)
-    problem = Problem(of_pool.vectors, of_target.vectors, **conditions(of_pool.rows))
-    near = {name: one.only(of_pool.rows) for name, one in found.items()}
+    labels = limits and NamedColumns(source.content).of_source(limits.labels, "limits")
+    rehearsed: ProblemOptions = {
+        **conditions, "limits": limits and replace(limits, labels=labels)
+    }  # fmt: skip
+    require_choosable(k, items, aims, chosen, looked.on_error, rehearsed, copies=copies)
+    compared = {} if min_distance is None else {"target": aims, "pool": items}
+    meaning: dict[str, Embed | None] = {}
+    if benchmarks is not None:
+        compared["benchmarks"] = looked.items(read_rows(benchmarks, "benchmarks", looked), items)
+        if decontaminate == DECONTAMINATE[1]:
+            meaning["benchmarks"] = partial(
+                sentence_vectors, device=looked.device, cache=looked.cache, progress=progress
+            )
+    found = word_rules(k, items, compared, copies or "benchmarks=None", meaning)
+    of_others = None if others is None else looked.embed(others)
+    asked: ProblemOptions = {**conditions, "features": looked}
+    given = [each.content if each.path is None else each for each in (source, aim)]
+    problem = Problem(*given, **asked)
+    of_pool, of_target = (each.embedded for each in problem.given.inputs)
     if problem.twin_distance is not None:
-        near["target "] = near_targets(problem.costs, problem.twin_distance)
-    if of_others is not None and nearest is not None:
-        near["exclude_near"] = rows_near(
-            of_pool.vectors, of_others.vectors, nearest, metric="cosine"
+        near = near_targets(problem.costs, problem.twin_distance)
+        # A row without a vector has that of another.
+        place = np.searchsorted(of_target.rows, near.nearest, side="right") - 1
+        found["target "] = replace(near, nearest=of_target.rows[np.maximum(place, 0)])
+    if of_others is not None:
+        near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
+        found["exclude_near"] = replace(
+            near, rows=of_pool.rows[near.rows], nearest=of_others.rows[near.nearest]
         )
+    known = set(of_pool.rows.tolist())
     dropped = {
-        int(of_pool.rows[row]): reason
-        for name, those in near.items()
+        row: reason
+        for name, those in found.items()
         for row, reason in those.reasons(name.strip())
+        if row in known
     }
-    rows = np.searchsorted(of_pool.rows, sorted(dropped))
-    problem = problem.excluding(rows.astype(np.intp)).with_k(k)
+    problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
     selection = run_method(problem, chosen, progress=progress)
     selection.details.notes["dropped"] = dict(sorted(dropped.items()))
-    if not (of_pool.left_out or of_target.left_out):
-        return selection
-    return selection.renumbered(of_pool.rows, of_target.rows, (len(table), len(wanted)))
+    return selection
 
 
-def _with_saved(model: Any, tokenizer: Any, question: dict[str, Any]) -> Selection:
-    """Curate by a loaded model, which is saved first: vectors are cached by what its files hold."""
+def _features(model: Any, features: Any, progress: bool | None) -> ModelFeatures:
+    """How rows are compared; by a model's gradients, if nothing else is known."""
+    if (model is None) == (features is None):
+        raise InvalidInputError(
+            "must be given, or how rows are compared: features=Text('question')."
+            if model is None
+            else "excludes 'features', which name a model themselves. Drop one of the two.",
+            parameter="model",
+        )
+    if features is None:
+        return Gradients(os.fspath(model), progress=progress)
+    if not isinstance(features, ModelFeatures):
+        raise InvalidInputError(
+            "must be lm.Gradients(model), lm.HiddenStates(model), Text(column) or "
+            f"Images(column), not {features!r}.",
+            parameter="features",
+        )
+    return features if progress is None else replace(features, progress=progress)
+
+
+def _by_loaded_model(model: Any, tokenizer: Any, question: dict[str, Any]) -> Selection:
+    """Save a loaded model and curate by it: vectors are cached by what its files hold."""
     if tokenizer is None:
         raise InvalidInputError(
             "must be given with a loaded model. Pass that of the model.", parameter="tokenizer"
@@ -207,7 +201,7 @@ def _with_saved(model: Any, tokenizer: Any, question: dict[str, Any]) -> Selecti
     with tempfile.TemporaryDirectory() as folder:
         for each in (model, tokenizer):
             each.save_pretrained(folder)
-        found: Selection = curate(**question, model=folder)
+        found: Selection = curate(**{**question, "model": folder, "tokenizer": None})
     return found
 
 
@@ -217,19 +211,20 @@ def require_choosable(
     target: Items,
     method: Method,
     on_error: str,
-    conditions: Callable[[list[bool]], ProblemOptions],
+    conditions: ProblemOptions,
     *,
     copies: str | None,
 ) -> None:
     """Refuse, before a model looks, a k and conditions that the usable rows cannot meet.
 
-    `conditions` are those of a problem of these rows; `copies` says how to keep copies, if they
-    are dropped.
+    `copies` says how to keep copies, if they are dropped.
     """
     targets, known = sum(usable(target, on_error)), usable(pool, on_error)
     if pool.kind != "images":
         require_enough(k, compress(pool, known), target, len(pool), copies=copies)
-    rehearse(method, k, sum(known), targets, **conditions(known))
+    unusable = np.flatnonzero(~np.array(known, bool))
+    asked: ProblemOptions = {**conditions, "exclude": unusable}
+    rehearse(method, k, len(pool), targets, **asked)
 
 
 def word_rules(
@@ -289,118 +284,6 @@ def as_near_rows(found: Sequence[Repeat]) -> NearRows:
     )
 
 
-def _table(values: Any, parameter: str) -> pa.Table:
-    """The rows of a file, a data set, a table or a list of mappings as an Arrow table."""
-    if isinstance(values, str | os.PathLike):
-        kept = cache_folder() / "datasets"
-        return read_table(possible_path(local_data(os.fspath(values), kept)))[1]
-    if isinstance(values, Mapping) and all(hasattr(one, "with_format") for one in values.values()):
-        if len(values) != 1:  # a datasets.DatasetDict
-            raise InvalidInputError(
-                f"has the splits {', '.join(map(str, values))}. Pass one of them.",
-                parameter=parameter,
-            )
-        (values,) = values.values()
-    if hasattr(values, "with_format") and hasattr(values, "__getitem__"):
-        values = values.with_format("arrow")[:]  # a datasets.Dataset, which is one already
-    if isinstance(values, pa.Table) or hasattr(values, "columns"):
-        table = arrow_table(values, parameter)
-        rows: list[Any] = [{}] * min(1, len(table))
-    elif hasattr(values, "__len__"):
-        rows, table = list(values), None
-    else:
-        return _streamed(values, parameter)
-    if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidInputError(
-            "must be a file, a data set of 'datasets', a data frame or a list of mappings.",
-            parameter=parameter,
-        )
-    return _table_of(rows, parameter) if table is None else table
-
-
-def _table_of(rows: list[Any], parameter: str) -> pa.Table:
-    names = dict.fromkeys(itertools.chain.from_iterable(rows))
-    columns = {str(name): [row.get(name) for row in rows] for name in names}
-    return arrow_table(columns, parameter)
-
-
-def _streamed(values: Iterable[Any], parameter: str) -> pa.Table:
-    """The rows of a stream, which is read once, in files that are mapped into memory."""
-    remaining = iter(values)
-    parts: list[pa.Table] = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        while rows := list(islice(remaining, _STREAMED_AT_ONCE)):
-            part = Path(folder, str(len(parts)))
-            table = _table(rows, parameter)
-            with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
-                file.write_table(table)
-            parts.append(pa.ipc.open_file(pa.memory_map(str(part))).read_all())
-    if not parts:
-        return _table([], parameter)
-    return pa.concat_tables(parts, promote_options="permissive")
-
-
-def _numbers_as_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The table with whole numbers of some columns as texts: an answer may be one."""
-    for name in columns:
-        if pa.types.is_integer(table.schema.field(name).type):
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, table.column(name).cast(pa.string()))
-    return table
-
-
-def _sources(table: pa.Table, limits: Limits | None) -> NDArray[Any]:
-    """Where each row comes from, if that is limited."""
-    labels: Any = () if limits is None else limits.labels
-    if isinstance(labels, str):
-        require_column(table, labels, "limits", Path("pool"))
-        labels = table.column(labels).to_pylist()
-    if limits is not None and len(labels) != len(table):
-        raise InvalidInputError(
-            f"limits must have a column's name or {len(table):,} labels, one for each row of the "
-            f"pool, not {len(labels):,}."
-        )
-    return np.array(labels, object)
-
-
-def _usual_features(
-    present: Sequence[str],
-    text: str | tuple[str, ...] | None,
-    columns: tuple[str | None, ...],
-    embedding: Mapping[str, Any],
-) -> str:
-    """How rows are compared where nobody says it."""
-    if text is not None:
-        return "text"
-    plain = is_plain_text(example_columns(present, *columns))
-    return "hidden" if plain and not _OF_GRADIENTS & embedding.keys() else "gradients"
-
-
-def _items(
-    table: pa.Table,
-    name: str,
-    features: str,
-    text: str | tuple[str, ...] | None,
-    columns: tuple[str | None, ...],
-    like: Sequence[str] = (),
-) -> Items:
-    """What a model looks at: the examples or the texts of rows."""
-    if features != "text":
-        if text is not None:
-            raise InvalidInputError("text needs features='text'. Use prompt= and answer=.")
-        named = example_columns(table.column_names, *columns, like=like, where=name)
-        table = _numbers_as_texts(table, named)
-        return LanguageExamples(Path(name), "", table, "language", ",".join(named), columns=named)
-    parts = (text,) if isinstance(text, str) else tuple(text or ())
-    missing = [part for part in parts if part not in table.column_names]
-    if missing or not parts:
-        raise InvalidInputError(
-            f"text: the pool has no {', '.join(missing) or 'text'}, but "
-            f"{', '.join(table.column_names)}. Pass for example text=('instruction', 'output')."
-        )
-    return Items(Path(name), "", table, "text", ",".join(parts), columns=parts)
-
-
 def usable(data: Items, on_error: str) -> list[bool]:
     """Which rows a model can look at; others are refused, unless they may be skipped."""
     if data.kind == "images":  # whether a picture can be read shows when it is
@@ -409,13 +292,6 @@ def usable(data: Items, on_error: str) -> list[bool]:
         return usable_rows(list(map(what_is_wrong, data.texts)), "texts", data.path, on_error)
     reasons = list(map(what_is_wrong_with, data))
     return usable_rows(reasons, "examples", data.path, on_error, expected=NO_ANSWER)
-
-
-def _embedded(items: Items, features: str, model: str | None, options: dict[str, Any]) -> Embedded:
-    if features == "text":
-        return items.embed(model, **options)
-    look = gradients if features == "gradients" else hidden_states
-    return look(items, model=str(model), **options)
 
 
 # --- a question asked before its vectors are computed, which may take hours -----------------------

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from uniproto.data.columns import is_list
 from uniproto.data.examples import MESSAGES, TEXT, example_columns, example_of
 from uniproto.data.files import possible_path
@@ -66,7 +68,17 @@ def example_items(
         require_kind(table, columns[0], "messages", "conversations", given.name, is_list)
     if given.path is not None and given.path.suffix.lower() == ".csv":
         table = as_csv_texts(table, given.path, columns, encoding)
+    table = _numbers_as_texts(table, columns)
     return LanguageExamples(
         given.name, given.sha256 or "", table, "language", ",".join(columns), columns=columns,
         language=language or LanguageFeatures(),
     )  # fmt: skip
+
+
+def _numbers_as_texts(table: Any, columns: Sequence[str]) -> Any:
+    """The table with whole numbers of some columns as texts: an answer may be one."""
+    for name in columns:
+        if pa.types.is_integer(table.schema.field(name).type):
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, table.column(name).cast(pa.string()))
+    return table
