@@ -1,1 +1,1 @@
-"""Ours beside the peers, in one run: `python -m benchmarks`. See docs/benchmarks.md."""
+"""Our methods and the peers', in one run: `python -m benchmarks`. See docs/benchmarks.md."""

@@ -1,11 +1,11 @@
-"""Few prototypes of many rows: ours beside other libraries, each choice judged by its exact cost.
+"""Few prototypes of many rows: ours and other libraries' choices, judged by their exact costs.
 
 Every contender chooses in a process of its own, after a warm-up, and is ended when it takes too
 long. Where the size of its sample can follow a time, it also gets the time that we get: the sample
 is doubled, or halved, as far as the clock allows. Further parts measure how our time grows with the
 number of rows, the exact cost of given prototypes, and certificates.
 
-Finished lines are saved in a journal beside the report. A later run takes them from there where
+Finished lines are saved in a journal next to the report. A later run takes them from there where
 machine, limit and library are still the same; for ours, where no source file has changed.
 """
 
@@ -53,7 +53,7 @@ from benchmarks.few_problems import (
 )
 from uniproto.runs.journal import Journal
 
-TITLE = "few prototypes of many rows, beside other libraries"
+TITLE = "few prototypes of many rows: our methods and other libraries"
 LIMIT = 300.0  # processor seconds of a process
 _START = 30.0  # processor seconds for Python, data and warm-up, beyond a time that is given
 _WARM_UP = OURS["uniproto"].warm_up
@@ -175,7 +175,7 @@ class Few:
                 raise UnfinishedError(f"not tried, as it did not finish {smaller}")
 
     def _compare_costs(self, problem: Problem, found: dict[str, list[Row]]) -> None:
-        """The goals, and our cost beside the lowest of the peers that took no more time."""
+        """The goals, and our cost relative to the lowest of the peers that took no more time."""
         own = next((row for row in found["uniproto"] if "cost" in row), None)
         if own is None:
             return
@@ -207,7 +207,7 @@ class Few:
             kind = "that balances" if balances else "that does not balance"
             reach = 1.0 if balances else _REACH_UNBALANCED
             self._at_most(
-                f"{problem}: cost beside the best peer {kind}, in {seconds:.3g} s",
+                f"{problem}: cost relative to the best peer {kind}, in {seconds:.3g} s",
                 own["cost"] / min(costs),
                 reach if problem == MILLION and all_tried else None,
             )
@@ -224,7 +224,7 @@ class Few:
                 per_row.append(row["processor_seconds"] / n)
         if len(per_row) == len(sizes):
             growth = max(per_row) / per_row[0]
-            self._at_most("growth: time per row beside the fewest", growth, _REACH_GROWTH)
+            self._at_most("growth: time per row relative to the fewest", growth, _REACH_GROWTH)
 
     def _repeated(self, problem: Problem) -> Row:
         file = self.rows_file(problem.data)

@@ -88,7 +88,7 @@ def few_of_many(report: Report, quick: bool) -> None:
         rows = rows[:50_000] if quick else rows
         measured(rows, problem.k, metric, "uniproto")
         runs = [measured(rows, problem.k, metric, "uniproto") for _ in range(3)]
-        on_cpu, beside = timed(select, rows, problem.k, "cpu", metric)
+        on_cpu, reference = timed(select, rows, problem.k, "cpu", metric)
         seconds = [run[0] for run in runs]
         report.row(
             str(problem),
@@ -97,7 +97,7 @@ def few_of_many(report: Report, quick: bool) -> None:
             peak_gpu_gb=max(run[1] for run in runs) / 1e9,
             all_seconds=seconds,
             seconds_without_gpu=on_cpu,
-            cost_without_gpu=beside.cost,
+            cost_without_gpu=reference.cost,
         )
         reached = median(seconds)
         report.figure(f"{problem}, seconds", reached, f"≤ {reach:g}", reached <= reach)
@@ -125,7 +125,7 @@ def mnist_end_to_end(report: Report, quick: bool) -> None:
     few = rows[:10_000]
     on_gpu, on_cpu = (select(few, 100, at, method="greedy") for at in ("cuda", "cpu"))
     report.row(
-        "MNIST 10,000, k = 100: GPU beside CPU",
+        "MNIST 10,000, k = 100: GPU relative to CPU",
         picks_in_common=len(np.intersect1d(on_gpu.indices, on_cpu.indices)),
         same_order=bool(np.array_equal(on_gpu.indices, on_cpu.indices)),
         kept_cost=kept_cost(on_gpu),

@@ -43,5 +43,8 @@ def run(report: Report, quick: bool) -> None:
         )
     growth = max(per_element.values()) / per_element[sizes[0]]
     report.figure(
-        "time per element beside the smallest size, at most", growth, f"≤ {REACH}", growth <= REACH
+        "time per element relative to the smallest size, at most",
+        growth,
+        f"≤ {REACH}",
+        growth <= REACH,
     )

@@ -171,10 +171,10 @@ def case(kind: str, shared: Shared, *, tuned: bool) -> Case:
     names = sorted(texts)
     draw.shuffle(names)
     ordered = [row for name in names for row in texts[name]]
-    said = _paraphrases(kind, rows)
+    paraphrases = _paraphrases(kind, rows)
     asked = ordered[: 2 * _QUESTIONS : 2]  # half the questions about a passage are other rows
     others = ordered[1 : 2 * _QUESTIONS : 2] + ordered[2 * _QUESTIONS :][:_OTHERS]
-    asked += [row for row in said if row not in asked]
+    asked += [row for row in paraphrases if row not in asked]
     seen = {_plain(question) for _, question, _ in asked}
     others = [row for row in others if _plain(row[1]) not in seen]
 
@@ -191,7 +191,9 @@ def case(kind: str, shared: Shared, *, tuned: bool) -> Case:
             if passage and name not in APART:
                 prompt = f"{passage}\n\n{prompt}"
             planted.append((prompt if name in BARE else shared(kind, prompt, draw), answer))
-    reworded = {"paraphrased": [(passage, said[p], a) for p in said for passage, _, a in [p]]}
+    reworded = {
+        "paraphrased": [(passage, paraphrases[p], a) for p in paraphrases for passage, _, a in [p]]
+    }
     for name, change in REWORDED.items():
         changed = [(row[0], change(row[1]), row[2]) for row in asked if change(row[1]) != row[1]]
         reworded[name] = draw.sample(changed, min(_PLANTED, len(changed)))

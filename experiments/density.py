@@ -3,7 +3,7 @@
 A balanced source and, of other rows, a target whose classes shrink exponentially (imbalance 50;
 every draw has its own order of classes). The prototypes, with their labels, classify the target by
 1-NN in the metric they were chosen in. `Density(q, alpha)` weighs target j by its distance
-to its q-th nearest other target, to the power α; beside it are no weights and the weights that give
+to its q-th nearest other target, to the power α; compared with no weights and weights that give
 every class the same mass, which need labels.
 
 The rule, fixed beforehand: of all q and α, the largest minority gain that loses at most a point of
@@ -33,7 +33,7 @@ from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.costs import make_costs
 from uniproto.report.charts import styled
 
-TITLE = "density weights beside none and class-balanced ones, on seven long-tailed data sets"
+TITLE = "density weights, class-balanced weights and none, on seven long-tailed data sets"
 IMBALANCE = 50
 DRAWS = 6  # the defaults are chosen on the first half
 NEIGHBOURS, POWERS = (5, 10, 20, 30), (1, 2, 3, 4)
@@ -68,7 +68,7 @@ QUICK_PARTS = {"digits": Part("digits", source=300, target=270, counts=(50,), dr
 
 
 def run(setup: Setup) -> None:
-    """Every data set; then what weights change beside none, and which the rule chooses."""
+    """Every data set; then what weights change, and which the rule chooses."""
     parts = QUICK_PARTS if setup.quick else PARTS
     done = setup.parts(list(parts))
     rows = [rounded(row) for name in done for row in _run_part(setup, parts[name])]
@@ -140,7 +140,7 @@ def density_reports(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _gains(rows: Sequence[dict[str, Any]], kind: str, measure_name: str) -> list[dict[str, Any]]:
-    """What a kind of weights changes beside none, draw by draw."""
+    """What a kind of weights changes compared with none, draw by draw."""
     cell = ("data", "k", "seed")
     plain = {tuple(r[c] for c in cell): r[measure_name] for r in rows if r["weights"] == "none"}
     return [
@@ -172,7 +172,7 @@ def _points(gains: Sequence[dict[str, Any]]) -> str:
 
 
 def beside_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Every kind of weights beside none, over all data sets and k."""
+    """Every kind of weights compared with none, over all data sets and k."""
     kinds = _kinds(rows)
     table: dict[str, list[str]] = {"beside no weights": kinds}
     for measure_name, word in ACCURACIES.items():
@@ -256,7 +256,7 @@ def density_chart(rows: Sequence[dict[str, Any]]) -> Any:
     )
     return styled(
         chart,
-        "Density weights beside none",
+        "Density weights compared with none",
         "means over data sets, k and draws; up and right is better",
     )
 

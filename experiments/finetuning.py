@@ -1,4 +1,4 @@
-"""Fine-tuning SmolLM2-135M on 22 sources of mathematics: every method, both modes, beside all data.
+"""Fine-tuning SmolLM2-135M on 22 sources of mathematics: every method, both modes, and all data.
 
 Every run sees the same pools of 128 examples in the same order (by seed) and trains on 64 of them;
 `full` trains on all 128. What the paper calls FT is the whole pool by its text, and batches of 64,

@@ -2,7 +2,7 @@
 
 The paper's ablations, on SmolLM2-135M and the mathematics of 22 sources, in the settings of the
 experiment `finetuning`: 50, 25 and 12.5 % of 128 kept, by UniPROT, CoLM, GREATS and at random; the
-entropic plan with λ = 0.1, 0.05 and 0.01, after 20 and 500 iterations, beside the plan without
+entropic plan with λ = 0.1, 0.05 and 0.01, after 20 and 500 iterations, and the plan without
 entropy; per-batch choices from a pool of 256, which is what the paper claims something about; and
 the same small sources kept whole by every method, so that choices are compared and not budgets.
 """
@@ -173,7 +173,7 @@ def _beside(rows: Sequence[Mapping[str, Any]], study: str, reference: tuple[str,
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What a method loses from half of the pool to an eighth; UniPROT also beside the others."""
+    """What a method loses from half of the pool to an eighth; UniPROT compared with the others."""
     from support.finetuning import at_the_end
 
     ends = {

@@ -1,7 +1,7 @@
 """Which settings of UniPROT choose mini-batches best: features, metric, small sources, exchanges.
 
 The settings of the experiment `finetuning`, on seeds of their own (10 and 11), so that what is
-picked here can be judged on others: the two best run again with seeds 0 to 4, beside random
+picked here can be judged on others: the two best run again with seeds 0 to 4, next to random
 choices, CoLM and all data.
 """
 
@@ -85,14 +85,14 @@ def run(setup: Setup) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The trials beside random choices; the finalists beside those and beside CoLM."""
+    """The trials compared with random choices; the finalists with those and with CoLM."""
     trials = [row for row in rows if row["seed"] in TRIAL_SEEDS]
     finals = [row for row in rows if row["seed"] not in TRIAL_SEEDS]
-    found = [beside(trials, "random.batch"), beside(finals, "random.batch")]
-    return "\n\n".join([*found, beside(finals, "colm.source")])
+    found = [compared_with(trials, "random.batch"), compared_with(finals, "random.batch")]
+    return "\n\n".join([*found, compared_with(finals, "colm.source")])
 
 
-def beside(rows: Sequence[Mapping[str, Any]], reference: str) -> str:
+def compared_with(rows: Sequence[Mapping[str, Any]], reference: str) -> str:
     """The last validation of every variation, less that of the reference with the same seed."""
     from support.finetuning import at_the_end
 

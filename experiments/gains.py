@@ -7,7 +7,7 @@ Both rules run here; at every pick of the approximate one its gain is set agains
 the same element.
 
 Gains are similarities, S = β − C, and any β may be added to all of them: a large β brings every
-ratio close to 1. We take the smallest β with S ≥ 0, the largest cost, and show beside it the ratio
+ratio close to 1. We take the smallest β with S ≥ 0, the largest cost, and also show the ratio
 of the costs themselves, which no β can flatter.
 
     UNIPROTO_DATA=/path/to/data uniproto experiment gains

@@ -5,7 +5,7 @@ their labels and classify the target by 1-NN, in the metric they were chosen in.
 same draws, so differences are paired. The parts:
 
 - `curves-…`   every method against the number of prototypes, on the paper's own settings;
-- `factors-…`  UniPROT beside k-medoids over features, skew, metric, k, target weights and budgets;
+- `factors-…`  UniPROT and k-medoids over features, skew, metric, k, target weights and budgets;
 - `kernels-…`  both under a Gaussian similarity, over its bandwidth, and without one, for rows as
                given (by Euclidean distance) and of length 1 (`-unit`, by cosine). The best setting
                of each is chosen on the first half of the draws and judged on the second;
@@ -42,7 +42,7 @@ from uniproto.methods import FOR_A_TASK, METHODS
 from uniproto.problem.problem import Problem
 from uniproto.select import run_method
 
-TITLE = "minority accuracy beside k-medoids and the others: MNIST skews, CIFAR-10-LT (Figure 3)"
+TITLE = "minority accuracy of UniPROT, k-medoids and others: MNIST skews, CIFAR-10-LT (Figure 3)"
 
 BANDWIDTHS = (1.0, 0.5, 0.35, 0.25, 0.15)  # shares of the median distance
 
@@ -60,13 +60,13 @@ class Part:
 def curves(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
     """Every method, the default among them; UniPROT and k-medoids with weights and with budgets."""
     every = {name: METHODS[name]() for name in METHODS if name not in ("fasterpam", *FOR_A_TASK)}
-    beside = {name: every[name] for name in ("greedy", "kmedoids")}
+    baselines = {name: every[name] for name in ("greedy", "kmedoids")}
     asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "plain": (every, {}),
-        "density": (beside, {"target_weights": uniproto.Density()}),
-        "balanced": (beside, {"target_weights": uniproto.Balanced(draw.target_labels)}),
+        "density": (baselines, {"target_weights": uniproto.Density()}),
+        "balanced": (baselines, {"target_weights": uniproto.Balanced(draw.target_labels)}),
         "budgets": (
-            beside,
+            baselines,
             {"groups": uniproto.Groups(draw.labels, target=draw.target_labels, budgets="balanced")},
         ),
     }
@@ -133,7 +133,7 @@ def kernels(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
 
 
 def plans(draw: Draw, k: int, seed: int) -> list[dict[str, Any]]:
-    """The plans of UniPROT beside k-medoids."""
+    """The plans of UniPROT compared with k-medoids."""
     matrix = make_costs(draw.source, draw.target, draw.metric).block(EVERY)
     methods = {
         "kmedoids": "kmedoids",

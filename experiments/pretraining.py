@@ -1,4 +1,4 @@
-"""Pretraining a LLaMA-3 model from scratch: every method, beside training on all sequences.
+"""Pretraining a LLaMA-3 model from scratch: every method, and training on all sequences.
 
 Every run sees the same pools of 128 sequences in the same order (by seed) and trains on 64 of
 them; `full` trains on all 128. First all methods for a few hundred steps, then those of `LONG` for
@@ -250,11 +250,11 @@ def _table(rows: Sequence[dict[str, Any]], steps: int) -> str:
 
 
 def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
-    """The paper's claim, and UniPROT beside random choices of as many."""
+    """The paper's claim, and UniPROT compared with as many random choices."""
     budget = shared_time(rows)
     runs = by(rows, "method", "seed")
 
-    def beside(other: str) -> str:
+    def compared_with(other: str) -> str:
         seeds = [seed for method, seed in runs if method == "uniproto" and (other, seed) in runs]
         parts = []
         for title, column, place in (
@@ -273,9 +273,9 @@ def _verdict(rows: Sequence[dict[str, Any]], steps: int) -> list[str]:
     if not any(method == "uniproto" for method, _ in runs):
         return [f"UniPROT was not trained for {steps:,} steps."]
     claim = "Claim: choosing half of every pool beats training on all of it. UniPROT's "
-    found = [f"{claim}log-perplexity is, beside that of full: {beside(FULL)}."]
+    found = [f"{claim}log-perplexity is, compared with that of full: {compared_with(FULL)}."]
     if any(method == "random" for method, _ in runs):
-        found.append(f"Beside that of random halves: {beside('random')}.")
+        found.append(f"Compared with that of random halves: {compared_with('random')}.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""SST-2, CB and MultiRC with 8 of every 32 examples: every method beside all data.
+"""SST-2, CB and MultiRC with 8 of every 32 examples: every method, and all data.
 
 SmolLM2-135M is tuned for 512 steps on 3,000 random examples of each task (CB: all 250) and judged
 on the whole validation split, by which label word it finds likeliest. The tasks have no sources,

@@ -176,7 +176,7 @@ def _less_default(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """Means over the draws, and minority accuracy beside that of k-medoids."""
+    """Means over the draws, and minority accuracy compared with that of k-medoids."""
     ways = by(rows, "way")
     reference = [row["minority_accuracy"] for row in ways[(REFERENCE,)]]
     name, mass = rows[0]["run"], rows[0]["minority_mass"]

@@ -243,7 +243,7 @@ def minority_verdicts(draws: list[dict[str, Any]], sizes: Sizes) -> Iterator[str
 def ranked_chart(
     rows: list[dict[str, Any]], draws: list[dict[str, Any]], sizes: Sizes
 ) -> alt.TopLevelMixin:
-    """k-medoids' weights by rank, beside 1/k."""
+    """k-medoids' weights by rank, and 1/k."""
     k = sizes.k
     who = {True: "a prototype of a minority class", False: "of another class"}
     points = [
@@ -288,7 +288,7 @@ def ranked_chart(
 
 
 def minority_chart(draws: list[dict[str, Any]], sizes: Sizes) -> alt.TopLevelMixin:
-    """The minority's share of the prototypes and of their weight, beside that of the target."""
+    """The minority's share of the prototypes and of their weight, and its share of the target."""
     draws = [draw for draw in draws if draw["k"] == sizes.k]
     widest = 1.1 * max(draw["of the prototypes"] for draw in draws)
     panels = []

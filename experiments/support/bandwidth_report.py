@@ -91,7 +91,7 @@ def _points(values: Sequence[float]) -> str:
 
 
 def _shares_table(rows: Rows) -> str:
-    """What decides: UniPROT's balanced accuracy on the tuning draws beside the plain metric."""
+    """What decides: the gain in balanced accuracy over the plain metric on the tuning draws."""
     tuning = [row for row in rows if row["draws"] == "tuning"]
     shares = _shares(rows)
     table = {"balanced, tuning draws": [f"rbf {share:g}" for share in shares]}
@@ -144,7 +144,7 @@ def _without_one(rows: Rows) -> str:
 
 
 def _held_out_table(held_out: Rows) -> str:
-    """Every line beside UniPROT in the plain metric of its rows, as in docs/bandwidth.md."""
+    """Every line compared with UniPROT in the plain metric of its rows, as in docs/bandwidth.md."""
     head = [
         f"{way}: {word}" for way in ("pool", "summary") for word in (*ACCURACIES.values(), "cost")
     ]
@@ -166,7 +166,7 @@ def _held_out_table(held_out: Rows) -> str:
                 if row["way"] == way and row["method"] == "uniproto" and row["share"] is None
             }
             for measure in ACCURACIES:
-                # Accuracies of both kinds of rows compare: beside UniPROT by Euclidean distance.
+                # Comparable for both kinds of rows: the reference is the Euclidean distance.
                 apart = [
                     {
                         "data": row["data"],

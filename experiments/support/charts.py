@@ -266,7 +266,7 @@ def bandwidth_chart(cells: Sequence[Mapping[str, Any]]) -> Any:
     ]
     return styled(
         alt.vconcat(*rows),
-        "1-NN accuracy under a Gaussian similarity, beside UniPROT without it",
+        "1-NN accuracy under a Gaussian similarity, compared with UniPROT without it",
         "held-out draws; 0 is UniPROT by Euclidean distance (rows as given) or cosine (unit rows); "
         "dashed: the method in that metric; bands: ± a standard error over the data sets",
     )

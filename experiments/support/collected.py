@@ -40,7 +40,11 @@ class WarmUp:
 
 
 BY_POSITION = "position-hidden"  # hidden states weighted by position, as RDS+ takes them
-TASKS = {"sst2": 3000, "multirc": 3000, "cb": None}  # rows beside the mathematics; None: all
+TASKS = {
+    "sst2": 3000,
+    "multirc": 3000,
+    "cb": None,
+}  # rows in addition to the mathematics; None: all
 DOCUMENTS = 400  # of every source of English
 CHARACTERS = 1500  # of a document, more than the model reads
 SHORT, OF_EACH = 240, 300  # characters of a row, rows of every source: what two cores get through

@@ -96,8 +96,8 @@ class Trainee:
             counts = torch.bincount(row, minlength=len(some))
             means = torch.bincount(row, loss.double(), minlength=len(some)) / counts
             whole = torch.bincount(row, fits.double(), minlength=len(some)) == counts
-            told = zip(some, means.tolist(), whole.tolist(), strict=True)
-            for place, mean, fitting in told:
+            measured = zip(some, means.tolist(), whole.tolist(), strict=True)
+            for place, mean, fitting in measured:
                 losses[place], right[place] = mean, fitting
         return {"loss": float(np.nanmean(losses)), "right": float(np.mean(right))}
 
@@ -141,18 +141,18 @@ class Trainee:
 def train(
     recipe: Recipe,
     chosen: Sequence[SourcedExample],
-    beside: Sequence[SourcedExample],
+    alongside: Sequence[SourcedExample],
     held_out: Sequence[SourcedExample],
     seed: int,
 ) -> dict[str, float]:
     """Log-perplexity of the held-out rows, and the share answered right, before and after.
 
-    With rows `beside` the chosen ones, they are half of every batch.
+    Rows `alongside` the chosen ones make up half of every batch.
     """
     trainee = Trainee(recipe, seed)
     measured = trainee.tokens(held_out)
     before = _before(recipe, tuple(held_out))
-    sets = [trainee.tokens(rows) for rows in (chosen, beside) if len(rows)]
+    sets = [trainee.tokens(rows) for rows in (chosen, alongside) if len(rows)]
     draws = [endless(len(rows), seed) for rows in sets]
     share = recipe.batch // len(sets)
     for _ in range(recipe.steps):

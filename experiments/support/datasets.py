@@ -145,7 +145,7 @@ def usps(path: Path | None) -> Dataset:
         arrays = [x_train.astype(np.float32) / scale, y_train]
         arrays += [x_test.astype(np.float32) / scale, y_test]
     else:
-        raise places.missing("usps.bz2 with usps.t.bz2 beside it", "usps.npz")
+        raise places.missing("usps.bz2 and usps.t.bz2", "usps.npz")
     return _dataset("usps", file, arrays, _DIGITS, (16, 16), (7291, 2007))
 
 
@@ -163,7 +163,7 @@ def _mnist_like(
     place = "a folder with 'fashion' in its name" if fashion else "a folder not called 'fashion'"
     raise places.missing(
         archives[0],
-        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and the three files beside it, in {place}",
+        f"{_IDX[0][0]}-{_IDX[0][1]}-ubyte.gz and its three companions, in {place}",
     )
 
 
@@ -307,7 +307,7 @@ def adult(path: Path | None) -> Dataset:
                 for side in ("train", "test")
             ]
     else:
-        raise places.missing("adult.data with adult.test beside it", "adult.csv.gz")
+        raise places.missing("adult.data and adult.test", "adult.csv.gz")
     with reading(file, "the fourteen columns of Adult and an income of <=50K or >50K"):
         labels = [
             np.array([_INCOMES.index(line[-1].rstrip(".")) for line in side], np.int64)

@@ -126,7 +126,7 @@ def balanced_source_and_target(
     else:
         counts = _skew(left, classes, share, size)
     target = np.flatnonzero(rest)[
-        _draw(values[rest], counts, random, beside=" beside the source's")
+        _draw(values[rest], counts, random, also=" in addition to the source's")
     ]
     return source, target
 
@@ -212,7 +212,7 @@ def _each_has_one(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _draw(
-    labels: NDArray[Any], counts: dict[Any, int], random: np.random.Generator, beside: str = ""
+    labels: NDArray[Any], counts: dict[Any, int], random: np.random.Generator, also: str = ""
 ) -> NDArray[np.int64]:
     """So many rows of each class, without repeats, ascending."""
     drawn = []
@@ -220,7 +220,7 @@ def _draw(
         rows = np.flatnonzero(labels == name)
         if len(rows) < count:
             raise InfeasibleError(
-                f"'labels' must have {count} rows of class {name!r}. Got {len(rows)}{beside} "
+                f"'labels' must have {count} rows of class {name!r}. Got {len(rows)}{also} "
                 "instead. Ask for fewer rows."
             )
         drawn.append(random.choice(rows, count, replace=False))

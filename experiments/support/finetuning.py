@@ -1,4 +1,4 @@
-"""Fine-tuning runs beside one another: same data, split and order of pools, one thing different.
+"""Fine-tuning runs to compare: same data, split and order of pools, one thing different.
 
 An experiment names its runs and their settings; `run_study` runs those that were asked for, each
 in a folder of its own where it goes on after a kill, and returns what they came to.

@@ -115,7 +115,7 @@ def costs_report(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def paired_report(table: Sequence[dict[str, Any]]) -> str:
-    """UniPROT and the default beside k-medoids on the settings of the paper."""
+    """UniPROT and the default compared with k-medoids on the settings of the paper."""
     found = [
         row
         for row in table
@@ -159,7 +159,7 @@ def levels_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]
 
 
 def plans_report(table: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
-    """The ways to keep the plan between picks, beside k-medoids."""
+    """The ways to keep the plan between picks, compared with k-medoids."""
     plans = [row for row in rows if row["part"].startswith("plans")]
     apart = {
         (row["part"], row["k"], row["method"]): _starred(row)
@@ -248,7 +248,7 @@ def prototypes_report(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def lift_report(rows: Sequence[dict[str, Any]]) -> str:
-    """What weights and budgets change, beside k-medoids on the target as it is."""
+    """What weights and budgets change, compared with k-medoids on the unweighted target."""
     compared = [
         row for row in rows if row["part"].startswith("factors") and row["metric"] == "cosine"
     ]

@@ -153,7 +153,7 @@ class Runs:
         return [dict(row) for unit in self._units.values() for row in unit]
 
     def publish(self, charts: Mapping[str, Any], report: str = "") -> Path:
-        """Write the results beside the rows, each file complete or not at all.
+        """Write the results next to the rows, each file complete or not at all.
 
         NAME.csv and NAME.parquet hold the rows, NAME.json the settings and versions, NAME.txt the
         report (if any), and CHART.png, .svg and .html each chart by its own name.
