@@ -32,7 +32,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import working_time
 
 _MOST_EXACT_ENTRIES = 10**9  # costs recomputed for the last evaluation; beyond, bounds are used
-_SPARE_ROWS = 64  # computed exactly at a time, besides twice as many as are summed
+_SPARE_ROWS = 64  # computed exactly at a time, in addition to twice the number summed
 _MOST_ROUNDS = 8
 
 

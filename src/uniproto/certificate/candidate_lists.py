@@ -149,7 +149,7 @@ def _below_limits(
     m, n = block.shape
     counts = np.zeros(m, np.int64)
     columns, costs = np.empty(n, np.int32), np.empty(n, np.float32)
-    # Marks first, all alike: then eight targets at a time are passed over where none is marked.
+    # Mark targets first: groups of eight without a mark are then skipped at once.
     marked = np.zeros((n + 7) // 8 * 8, np.uint8)
     eights = marked.view(np.uint64)
     held = 0
@@ -158,7 +158,7 @@ def _below_limits(
         limit = block.dtype.type(max(limit, thresholds[i]))
         for j in range(n):
             marked[j] = block[i, j] + prices[j] <= limit
-        if len(columns) < held + n:  # room for a whole row
+        if len(columns) < held + n:  # enough for a whole row
             columns = np.concatenate((columns, np.empty(held + n, np.int32)))
             costs = np.concatenate((costs, np.empty(held + n, np.float32)))
         first = held
@@ -199,7 +199,7 @@ def _listed_values(
             lower, upper = lower * capacity[0], upper * capacity[0]
         values[place] = t - paid
         windows[row] = np.float32(WINDOW) * paid
-        # The next threshold: where the unit is full, by the mass on the way there.
+        # The next threshold: where the accumulated mass reaches one unit.
         if mass > one:
             thresholds[row] = t - window * (
                 (mass - one) / (mass - lower) if lower < one else farthest
@@ -234,7 +234,7 @@ def _listed_taken(
             if costs[e] + prices[column] < t:
                 mass += capacity[column]
                 taken[column] += share
-        if mass > 2:  # one target offers more than a unit: no more than one is taken
+        if mass > 2:  # a target may offer more than one unit; at most one is taken
             for e in range(starts[row], starts[row + 1]):
                 column = columns[e]
                 if costs[e] + prices[column] < t:

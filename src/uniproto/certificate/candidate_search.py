@@ -47,7 +47,7 @@ _SPARE = 1.1  # factor on the estimated time of the last pass over every row
 _WELL_ABOVE = 0.1  # of the cost: rows with values this far above are bounded less closely
 # Rows from which the time for all is estimated.
 _TIMED, _TIMED_IN_GROUPS, _TIMED_ON_GPU = 256, 1024, 8192
-_LONGER = 1.5  # times what a look that was cut short had taken: the least that it needs
+_LONGER = 1.5  # of the time a pass had taken when cut short: the least it needs
 _SEED = 0
 
 
@@ -90,7 +90,7 @@ def search(
     if sample is not None:
         until = begin + _SAMPLE_SHARE * (deadline - begin)
         start = _after_sample(problem, cost, start, sample, until, progress)
-    last = 2 * deadline - begin  # what the sample took is not lost to the look at every row
+    last = 2 * deadline - begin  # a pass over every row may still follow
     return _PriceSearch(problem, cost, start, deadline, last, progress).run()
 
 
@@ -150,7 +150,7 @@ class _PriceSearch:
         self.unguided = start.candidates is None
         self.candidates = self._first_candidates()
         self.few = len(self.rows) <= _LOOKED_AT * len(self.candidates)
-        self.look: float | None = None  # the time that the last look at every row would have taken
+        self.look: float | None = None  # the time for the last pass over every row
         self.prices, likely, self.seconds, self.seconds_to_bounds = self._begin()
         self.raised = self.unguided and likely > _RAISED * problem.k * cost
 
@@ -158,7 +158,7 @@ class _PriceSearch:
         prices, seconds, steps = self.prices, self.seconds, 0
         rounds = range(0 if self.unguided else _AFTER_SAMPLE, most_rounds)
         best = FoundPrices(prices, np.full(len(self.rows), -np.inf), -np.inf, 0, False)
-        if self.raised:  # large steps would lead away from there
+        if self.raised:  # large steps would move away from the best prices
             whole = self._look_at_all(prices, np.inf, self.last)
             best, rounds = self._found(prices, 0), range(_FIRST_ROUNDS, most_rounds)
             if not whole:
@@ -173,7 +173,7 @@ class _PriceSearch:
             now = working_time()
             half = (now - begin) / 2  # no time for that: no time even for a short round
             late = now + half > until
-            # Only to save work: a value above it is bounded less closely, not wrongly.
+            # Only to save work: values above it get a valid but looser bound.
             level = max(climbed.levels) + _WELL_ABOVE * self.cost
             if number < most_rounds - 1 and self._some_will_do(number) and not late:
                 total = self._look_at_some(climbed, level)
@@ -183,7 +183,7 @@ class _PriceSearch:
                     before = total
                     continue
             begin = working_time()
-            first = best.total == -np.inf  # without it there is no bound at all
+            first = best.total == -np.inf  # without it there is no bound
             whole = self._look_at_all(prices, level, self.last if first else self.deadline)
             seconds = max(seconds / 2, working_time() - begin)
             found = self._found(prices, steps)
@@ -192,7 +192,7 @@ class _PriceSearch:
             best = found if found.total > best.total else best
             before = best.total
             self._join(climbed.levels, np.arange(len(self.rows)))
-            late = late and working_time() + half > self._until(seconds)  # or the look was quick
+            late = late and working_time() + half > self._until(seconds)  # or the pass was quick
             if settled or late or not whole:
                 return replace(best, steps=steps, converged=settled, look=self.look)
         return replace(best, steps=steps, look=self.look)
@@ -250,7 +250,7 @@ class _PriceSearch:
             to_bounds = self._timed(prices, self.bounds.sample(self.draw, count), -np.inf)
         for each in self.start.prices:
             self.bounds.update(each, in_hand)
-            # Most rows are above those in hand, and need not be bounded closely.
+            # Most rows are above the current ones, and need no tight bound.
             highest = self.bounds.values[in_hand].max() if len(in_hand) else np.inf
             took = self._timed(each, some, highest + _WELL_ABOVE * self.cost)
             seconds = max(seconds, took)
@@ -305,7 +305,7 @@ class _PriceSearch:
             whole = self.bounds.update(prices, None, level, until, advance)
         passed, left = working_time() - begin, np.isneginf(self.bounds.values).sum()
         self.look = None if whole else max(self.seconds, _LONGER * passed)
-        if 0 < left < unknown and self.bounds.groups is None:  # one row takes as long as another
+        if 0 < left < unknown and self.bounds.groups is None:  # all rows take equally long
             self.look = passed * unknown / (unknown - left)
         return whole
 

@@ -80,7 +80,7 @@ class GpuRows:
                     before, mass_before = t, mass
                     moved = torch.maximum(torch.minimum(moved, highest), -highest.abs())
                     t = moved.to(costs.dtype).double()
-            # Prices are at least 0: whatever lies below t is at most t, and so is its rounding.
+            # Prices are at least 0, so entries below t, and their rounding errors, are at most t.
             single = 8 * float(np.finfo(self.problem.costs.dtype).eps)
             double = 4 * self.problem.n * float(np.finfo(np.float64).eps)
             best -= (single + double * max(1.0, self.units)) * at.abs()

@@ -39,7 +39,7 @@ _LOW_ROWS, _LOW_SHARE = 10, 50  # their number: 10 per prototype, and one row in
 
 
 class RowBounds:
-    """Bounds of the values of some rows, at one set of prices after the other."""
+    """Bounds of the values of some rows, for successive sets of prices."""
 
     def __init__(self, problem: Problem, rows: NDArray[np.intp]) -> None:
         self.problem, self.rows = problem, rows
@@ -83,9 +83,7 @@ class RowBounds:
         middle row suffices. Returns whether there was time for all.
         """
         self.values -= largest_fall(self.prices, prices, self.capacity)
-        np.nextafter(
-            self.values, -np.inf, out=self.values
-        )  # whatever the difference was rounded to
+        np.nextafter(self.values, -np.inf, out=self.values)  # covers the rounding of the difference
         self.prices = prices
         places = np.arange(len(self.rows)) if places is None else places
         left = places[self.values[places] <= level]

@@ -44,7 +44,7 @@ class _Group(NamedTuple):
     places: NDArray[np.intp]
     middle: int  # its place
     radius: float
-    rise: float  # that thresholds may have above the middle row's
+    rise: float  # by which thresholds may exceed that of the middle row
     lost: float  # to rounding, by the value of any row
 
 

@@ -146,7 +146,7 @@ def chosen_shares(
 ) -> NDArray[np.float64]:
     """Shares in [0, 1] that sum to each quota, larger for smaller values.
 
-    What two quotas give a row is added, up to 1.
+    The shares of a row from two quotas are added, up to 1.
     """
     shares = np.zeros(len(values))
     for quota in quotas:

@@ -95,10 +95,10 @@ def best_threshold(
 ) -> tuple[float, float]:
     """The best bound found, and its t: Newton's method for the t with one unit of mass below it.
 
-    `t` is the initial value, or NaN; one far off is replaced by a guess. `total` is all capacity.
+    `t` is the initial value, or NaN; a poor value is replaced by a guess. `total` is all capacity.
     Short sums are in the precision of the prices.
     """
-    is_guess = np.isnan(t) or total < 1.5  # one prototype: its unit is everything, the dearest too
+    is_guess = np.isnan(t) or total < 1.5  # one prototype: its unit is all mass
     if is_guess:
         t = guessed_threshold(row, prices, capacity, 1.0 / total)
     t = min(t, highest)
@@ -133,7 +133,7 @@ def best_threshold(
         if abs((1.0 - mass) * (following - t)) <= _NEGLIGIBLE * paid or following == t:
             break
         t = following
-    else:  # ties or uneven masses: no step converged, and the last is still to be evaluated
+    else:  # ties or uneven masses: no step converged, so evaluate the last one
         if not is_guess:
             t = min(guessed_threshold(row, prices, capacity, 1.0 / total), highest)
         t, _, _, value = _judged(row, prices, capacity, even, t)

@@ -21,7 +21,7 @@ _ROUNDING = 1e-12
 class Lists(NamedTuple):
     """Nearest targets of every row i, cheapest first: entries `:prefix[i]` and `rest[i]:stop[i]`.
 
-    Between the two lies what was dropped because it had been claimed.
+    Entries between the two have been claimed and dropped.
     """
 
     costs: NDArray[Any]
@@ -33,11 +33,11 @@ class Lists(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What is known of every row's fill cost, and the heap that orders the rows by it."""
+    """The known fill cost of every row, and the heap that orders the rows by it."""
 
-    cost: NDArray[np.float64]  # the fill cost at some moment: a lower bound ever after
+    cost: NDArray[np.float64]  # the fill cost at some moment; a lower bound from then on
     exact: NDArray[np.bool_]  # False: the list ran out, and `cost` is a lower bound only
-    moment: NDArray[np.int64]  # how many picks had been made when `cost` was computed
+    moment: NDArray[np.int64]  # the number of picks made when `cost` was computed
     alive: NDArray[np.bool_]  # may still be picked
     keys: NDArray[np.float64]
     rows: NDArray[np.int64]
@@ -58,9 +58,9 @@ def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> t
     """Mean cost of a row's fill, and whether its list reached it.
 
     Where the list runs out, the missing mass is priced at the tail, so the value is a lower
-    bound. Claimed targets met on the way are written over, and so dropped from the list.
+    bound. Claimed targets are overwritten, which drops them from the list.
     """
-    costs, columns = lists.costs, lists.columns  # whole: views of one row would cost more
+    costs, columns = lists.costs, lists.columns  # whole arrays: views of one row would cost more
     prefix = lists.prefix[row]
     position, stop, write = 0, prefix, 0
     missing, total = need, 0.0
@@ -72,14 +72,14 @@ def fill_cost(lists: Lists, row: int, unclaimed: NDArray[Any], need: float) -> t
             available = unclaimed[column]
             costs[row, write] = cost
             columns[row, write] = column
-            write += available > 0  # no branch, which would often be guessed wrong
+            write += available > 0  # no branch, which would often be mispredicted
             taken = available if available < missing else missing
             total += cost * taken
             missing -= taken
             position += 1
         if part == 1:
             lists.rest[row] = position
-        elif missing <= 0:  # ended inside the prefix: close the gap that dropped ones have left
+        elif missing <= 0:  # ended inside the prefix: close the gap left by dropped entries
             for read in range(position, prefix):
                 costs[row, write] = costs[row, read]
                 columns[row, write] = columns[row, read]
@@ -109,7 +109,7 @@ def fill_costs(
 def make_heap(values: Values, rows: NDArray[Any]) -> None:
     """Put these rows, which ascend, and their costs in order: a sorted list is a heap."""
     costs = values.cost[rows]
-    order = np.argsort(costs)  # much quicker than a stable sort, but ties come as they like
+    order = np.argsort(costs)  # much faster than a stable sort, but the order of ties is arbitrary
     keys = costs[order]
     ties = np.zeros(len(rows), np.bool_)
     ties[1:] = keys[1:] == keys[:-1]
@@ -125,7 +125,7 @@ def cheapest_row(
 ) -> tuple[int, int]:
     """The row with the smallest fill cost, and the new size of the heap.
 
-    Heap keys are fill costs of earlier moments. Fill costs never fall, so a key is a lower bound:
+    Heap keys are earlier fill costs. Fill costs never fall, so a key is a lower bound:
     when the row on top has just been evaluated, no other row can be cheaper. If its value is
     only a bound (`exact` is False), the caller must compute it and ask again.
     """
@@ -133,13 +133,13 @@ def cheapest_row(
     while True:
         row = rows[0]
         key = values.cost[row]
-        if not values.alive[row]:  # gives its place to the last
+        if not values.alive[row]:  # replaced by the last entry
             size -= 1
             row = rows[size]
             key = keys[size]
         elif values.moment[row] != moment:
             value, reached = fill_cost(lists, row, unclaimed, need)
-            # A bound may be weaker than what was known before; an exact value never is.
+            # A bound may be weaker than the earlier one; an exact value never is.
             if reached or value > key:
                 key = value
             values.cost[row] = key
@@ -148,7 +148,7 @@ def cheapest_row(
         elif keys[0] == key:
             return row, size
         root, child = 0, 1
-        while child < size:  # the row sinks to its place: smallest (key, row) on top
+        while child < size:  # sift down: smallest (key, row) on top
             right = child + 1
             if right < size and (
                 keys[right] < keys[child]

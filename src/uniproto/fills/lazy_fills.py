@@ -21,16 +21,16 @@ _SHORTEST_LIST = 32
 _FEWEST_FILLS = 2
 _ROWS_RECOMPUTED_TOGETHER, _SHARE_RECOMPUTED = 256, 32  # or a part of all rows
 _ROWS_EVALUATED_TOGETHER = 1024
-_PIECES_EACH = 8  # for each core, if rows are many
+_PIECES_EACH = 8  # per core, if there are many rows
 _FEWEST_ROWS_SAVED, _PIECES_SAVED = 256, 64  # of lists that are saved while they are built
 _MORE_THAN_A_FILL = 1.25  # some of the nearest targets may be claimed
 _GATHER_AGAIN = 0.9  # when the unclaimed targets are this share of those last gathered
-# Sweep when they are this share of those of the last sweep: the more cores, the sooner it pays.
+# Sweep at this share of those of the last sweep; with more cores a sweep pays sooner.
 _SWEEP_AGAIN = 0.25 ** (1 / available_cores())
 
 
 def list_length(masses: Masses, fills: float = 8) -> int:
-    """How many nearest targets a row should list: those of about eight fills."""
+    """The number of nearest targets to list per row: those of about eight fills."""
     typical = float(np.median(masses.offer[masses.offer > 0]))
     return max(_SHORTEST_LIST, int(np.ceil(fills * masses.need / typical)))
 
@@ -38,8 +38,8 @@ def list_length(masses: Masses, fills: float = 8) -> int:
 def affordable_length(problem: Problem, rows: int) -> int:
     """The length of list that half of the memory holds for this many rows."""
     entry = bytes_of_shortest_lists(problem, rows)
-    # Of few prototypes each fills from many targets: long lists would take longer to sort than
-    # the costs to compute.
+    # With few prototypes, each fills from many targets: sorting long lists would take longer
+    # than computing the costs.
     fills = min(problem.lists.fills, max(_FEWEST_FILLS, problem.k / 32))
     return min(list_length(problem.masses, fills), problem.memory // 2 // entry)
 
@@ -61,7 +61,7 @@ class LazyFills:
         progress: Progress | None = None,
         saved: SavedLists | None = None,
     ) -> None:
-        """`saved` is where lists are kept while they are built, for a run that may be killed."""
+        """`saved` stores the lists while they are built, so that a killed run can resume."""
         self.problem, self.candidates = problem, candidates
         self.unclaimed, self.need = unclaimed, problem.masses.need
         self.recomputed = 0
@@ -70,7 +70,7 @@ class LazyFills:
         self._columns = np.arange(problem.n, dtype=np.int32)  # what it searches
         m, n = len(candidates), problem.n
         length = min(affordable_length(problem, m), self._swept)
-        # Where memory does not hold lists of a whole fill, they are still computed as long as one.
+        # If memory is too small for lists of a whole fill, they are still computed at that length.
         self._fill = int(_MORE_THAN_A_FILL * list_length(problem.masses, 1))
         self._lists = kernels.Lists(
             costs=np.empty((m, length), problem.costs.dtype),
@@ -106,7 +106,7 @@ class LazyFills:
         kernels.make_heap(self._values, np.arange(m))
 
     def _compute_and_save(self, saved: SavedLists, advance: Advance) -> None:
-        """The lists of all rows: those saved before are read, others are computed and saved."""
+        """Read the saved lists; compute and save the others."""
         m = len(self.candidates)
         done = 0
         for first, arrays in saved.read(self._lists._asdict()):
@@ -138,7 +138,7 @@ class LazyFills:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The last known fill cost of every candidate: a lower bound of today's."""
+        """The last known fill cost of every candidate, a lower bound on the current one."""
         return self._values.cost
 
     def plan(self, first: int = 0) -> sp.csr_array:
@@ -189,7 +189,7 @@ class LazyFills:
         if not self._values.exact[row]:
             self._recompute_with(row)
             return
-        # Its value is known but its stored list is too short to claim from: read the whole row.
+        # The value is known, but the stored list is too short to claim from: read the whole row.
         _, order = nearest(self.problem.costs, self.candidates[row : row + 1], self.problem.n)
         offered = self.unclaimed[order[0]].astype(np.int64)
         left = np.maximum(self.need - np.cumsum(offered) + offered, 0)  # before each target
@@ -212,7 +212,7 @@ class LazyFills:
             self._sweep()
             self._swept = left
         stale = ~self._values.exact
-        if self._lists.columns.shape[1] < self._fill:  # a list is of no use after the next pick
+        if self._lists.columns.shape[1] < self._fill:  # useless after the next pick
             stale |= self._values.moment < self.picked
         waiting = np.flatnonzero(stale & self._values.alive)
         together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // _SHARE_RECOMPUTED)
@@ -223,11 +223,11 @@ class LazyFills:
         self.recomputed += len(waiting)
 
     def _sweep(self) -> None:
-        """Evaluate every row, on all cores, so that the heap has less to do one by one."""
+        """Evaluate every row on all cores, which leaves less serial work for the heap."""
         alive = np.flatnonzero(self._values.alive)
         known = self._values.cost.copy()
         self._evaluate(self._lists, alive, self._values.cost, self._values.exact)
-        bounds = ~self._values.exact  # may be weaker than what was known before
+        bounds = ~self._values.exact  # may be weaker than the earlier bound
         self._values.cost[bounds] = np.maximum(self._values.cost[bounds], known[bounds])
         self._values.moment[alive] = self.picked
         self._heap_size = len(alive)
@@ -248,14 +248,14 @@ class LazyFills:
     def _compute(self, rows: NDArray[np.intp], advance: Advance = unseen) -> None:
         """Exact fill costs and fresh lists of some rows, against the unclaimed targets alone."""
         unclaimed = np.flatnonzero(self.unclaimed > 0)
-        # Targets claimed since the last gathering do no harm, and gathering costs time.
+        # Gathering costs time, and targets claimed since the last one do no harm.
         if len(unclaimed) < _GATHER_AGAIN * len(self._columns):
             self._columns = unclaimed.astype(np.int32)
             self._index = self.problem.lists.index(self.problem.costs, unclaimed)
         self._compute_from(rows, max(self._fill, self._lists.columns.shape[1]), advance)
 
     def _compute_from(self, rows: NDArray[np.intp], length: int, advance: Advance = unseen) -> None:
-        """`_compute` with lists of a given length, and longer ones where they are too short."""
+        """`_compute` with lists of a given length, and longer ones where those are too short."""
         listed = min(length, len(self._columns))
         for piece in pieces_of(len(rows), rows_at_once(listed, self.problem.memory // 8)):
             short = self._compute_with(rows[piece], length, advance)
@@ -264,7 +264,7 @@ class LazyFills:
     def _compute_with(
         self, rows: NDArray[np.intp], length: int, advance: Advance
     ) -> NDArray[np.intp]:
-        """One try of `_compute` with lists of a given length; returns the rows it was short for."""
+        """One attempt of `_compute`; returns the rows whose lists were too short."""
         found, where = self._index.nearest(self.candidates[rows], length, advance)
         if len(self._columns) < self.problem.n:
             parallel_for(
@@ -309,6 +309,6 @@ class LazyFills:
 
 
 def _pieces(rows: int) -> list[slice]:
-    """Rows in pieces that are many enough for all cores, and few enough to be handed out."""
+    """Split rows into pieces: enough for all cores, without too much overhead."""
     most = max(_ROWS_EVALUATED_TOGETHER, rows // (_PIECES_EACH * available_cores()))
     return pieces_of(rows, most)

@@ -1,4 +1,4 @@
-"""The least memory that any selection asks for, however small the problem."""
+"""The least memory that any selection needs, however small the problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uniproto.runtime.memory import require_memory
 
 
 def bytes_of_shortest_lists(problem: Problem, rows: int) -> int:
-    """What lists of one target for each of so many rows take; half of the memory must hold them."""
+    """The bytes of lists with one target per row; half of the memory must hold them."""
     taken = rows * (problem.costs.dtype.itemsize + 4)
     require_memory(
         2 * taken,

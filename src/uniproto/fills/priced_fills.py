@@ -20,8 +20,8 @@ from uniproto.runtime.compiling import njit
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import available_cores, parallel_map, pieces_of
 
-_LIST_FACTOR = 8  # prices make targets beyond a row's own neighbourhood worth a look
-_MOST_ENTRIES = 10**8  # beyond these, longer lists take more time than they are worth
+_LIST_FACTOR = 8  # prices can make targets beyond a row's neighbourhood attractive
+_MOST_ENTRIES = 10**8  # longer lists take more time than they save
 _ROWS_PER_PIECE = 2048
 _ENTRIES_PER_PIECE = 2**24  # of whole rows, in double precision
 

@@ -15,7 +15,7 @@ from uniproto.errors import InvalidInputError
 AUTO = "auto"
 AUTO_SHARE = 0.25  # of the median distance; docs/bandwidth.md has the study
 _SAMPLED_ROWS = 1000  # of source and of target
-_SAME = 1e-6  # of the largest distance: pairs this close are copies and say nothing of the scale
+_SAME = 1e-6  # of the largest distance: closer pairs count as copies, which carry no scale
 _SHARE = re.compile(r"\s*([0-9.eE+-]+)\s*median\s*")
 
 
@@ -26,7 +26,7 @@ class MedianShare:
     share: float
 
     def of(self, distances: NDArray[np.float64]) -> float:
-        """σ from distances of which none is between copies; 1 where there are none."""
+        """σ from the distances, without those between copies; 1 if none remain."""
         apart = distances[distances > _SAME * distances.max(initial=0.0)]
         return self.share * float(np.median(apart)) if apart.size else 1.0
 
@@ -58,7 +58,7 @@ def as_bandwidth(value: Any, parameter: str = "bandwidth") -> float | MedianShar
 
 
 def sampled_pairs(m: int, n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Source rows and target rows whose distances give the median: always the same ones."""
+    """The source and target rows whose distances give the median; the same in every call."""
     random = np.random.default_rng(0)
     rows, columns = (
         np.sort(random.choice(size, min(size, _SAMPLED_ROWS), replace=False)) for size in (m, n)

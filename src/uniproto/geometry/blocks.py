@@ -15,12 +15,12 @@ _BLOCK_BYTES = 32 * 2**20  # one block of costs: small enough for the caches, la
 
 
 def block_rows(n_columns: int, itemsize: int = 4) -> int:
-    """How many rows of costs make one block."""
+    """The number of rows of costs per block."""
     return min(4096, rows_in_block(n_columns * itemsize))
 
 
 def rows_in_block(row_bytes: int) -> int:
-    """How many rows of `row_bytes` bytes fit into a block: at least one."""
+    """The number of rows of `row_bytes` bytes per block, at least one."""
     return max(1, _BLOCK_BYTES // max(1, row_bytes))
 
 
@@ -48,5 +48,5 @@ def within(outer: Rows, inner: Rows) -> Rows:
 
 
 def length_of(rows: Rows, total: int) -> int:
-    """How many rows of `total` these are."""
+    """The number of rows of `total` that these select."""
     return len(range(*rows.indices(total))) if isinstance(rows, slice) else len(rows)

@@ -30,7 +30,7 @@ __all__ = [
     "metric_name",
 ]
 
-OTHER_NAMES = {  # what other libraries call them
+OTHER_NAMES = {  # names used by other libraries
     "l2": "euclidean",
     "manhattan": "l1",
     "cityblock": "l1",
@@ -40,7 +40,7 @@ OTHER_NAMES = {  # what other libraries call them
 
 
 def metric_name(metric: object) -> str:
-    """Our name of a metric, which may be given by that of another library.
+    """Our name of a metric, which may be given by another library's name.
 
     >>> metric_name("manhattan"), metric_name("cosine")
     ('l1', 'cosine')
@@ -54,7 +54,7 @@ class Costs(Protocol):
     """Costs of m source rows against n target rows."""
 
     metric: str
-    bandwidth: float | None  # of a metric that has one
+    bandwidth: float | None  # for metrics that have one
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     ceiling: float  # β: no cost is above it
@@ -94,15 +94,15 @@ class Costs(Protocol):
         ...
 
     def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
-        """How far source rows are from this one, for telling near-duplicates."""
+        """The distances of source rows from this one, to detect near-duplicates."""
         ...
 
     def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
-        """Which source rows are at most that far from this one; quicker than the distances."""
+        """Which source rows are within `distance` of this one; faster than `distances`."""
         ...
 
     def twin_finder(self, distance: float) -> TwinFinder:
-        """Finds whether a row is at most that far from any of those noted so far."""
+        """An index that finds whether a row is within `distance` of any row added so far."""
         ...
 
 

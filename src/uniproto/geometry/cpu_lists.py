@@ -87,14 +87,14 @@ def nearest(
 
     parallel_for(sort, range(len(tiles)))
     if sample is not None:
-        short = np.flatnonzero(np.isinf(list_costs[:, -1]))  # its limit was too low for these
+        short = np.flatnonzero(np.isinf(list_costs[:, -1]))  # their limits were too low
         if len(short):
             list_costs[short], list_columns[short] = nearest(costs, rows[short], length)
     return list_costs, list_columns
 
 
 class _Nearest:
-    """The nearest columns so far of a few rows, in the order of the columns, and perhaps some more.
+    """The nearest columns so far of a few rows, in column order, possibly with some more.
 
     Only costs below `limits` count, which are found in the first block where there are none yet.
     Rows are as wide as the longest of them, and end with infinite costs.
@@ -108,7 +108,7 @@ class _Nearest:
     def add(self, block: NDArray[Any], first_column: int) -> None:
         """Merge a block of columns that come after those seen so far.
 
-        An entry as costly as the farthest kept comes after it, and is rightly refused.
+        An entry that ties with the farthest kept one comes after it, and is dropped.
         """
         limits = self.limits
         if limits is None:
@@ -141,7 +141,7 @@ class _Nearest:
 def _entries_below(
     limits: NDArray[Any], block: NDArray[Any]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Where costs are below each row's limit, where rows start, and how many costs each has.
+    """The places of costs below each row's limit, the start of each row, and its count.
 
     Places are counted row by row.
     """
@@ -170,11 +170,11 @@ def sort_rows(
 
     Columns come in ascending order.
     """
-    if costs.dtype == np.float32:  # sorting whole numbers is several times as quick
+    if costs.dtype == np.float32:  # sorting integers is several times faster
         keys = _packed(costs, columns)
         keys.sort(axis=1)
         return _unpacked(keys[:, :length])
-    order = np.argsort(costs, axis=1)  # a stable sort takes up to five times as long
+    order = np.argsort(costs, axis=1)  # a stable sort takes up to five times longer
     found = np.take_along_axis(costs, order, axis=1)
     rises = found[:, 1:] > found[:, :-1]
     tied = np.flatnonzero(~rises.all(axis=1))
@@ -204,7 +204,7 @@ def _unpacked(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def _guessed_limits(block: NDArray[Any], length: int) -> NDArray[Any]:
-    """For each row a cost that probably has a little more than `length` entries below it."""
+    """For each row, a cost that probably has slightly more than `length` entries below it."""
     width = block.shape[1]
     if 4 * length >= width:
         return _limits_of(block, length)
@@ -223,14 +223,14 @@ def _limits_of(block: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 def spread_columns(n: int) -> NDArray[np.intp] | None:
-    """Columns from all over, for `nearest` to judge by; None where they are few enough without."""
+    """A spread sample of columns, from which `nearest` estimates limits; None if not needed."""
     if n <= _COLUMNS_PER_BLOCK:
         return None
     return np.linspace(0, n - 1, min(_SPREAD_COLUMNS, n // 16)).astype(np.intp)
 
 
 def _sampled_limits(sample: Costs, share: float, tiles: list[slice]) -> NDArray[Any]:
-    """For each row a cost below which probably a little more than this share of columns are."""
+    """For each row, a cost that probably has slightly more than this share of columns below it."""
     width = sample.shape[1]
     expected = share * width
     rank = int(expected + 4 * np.sqrt(expected)) + 2
@@ -246,7 +246,7 @@ def _sampled_limits(sample: Costs, share: float, tiles: list[slice]) -> NDArray[
 
 
 def rows_at_once(length: int, memory: int) -> int:
-    """How many rows `nearest` may take together within this much memory."""
+    """The number of rows that `nearest` can process together within this much memory."""
     return max(64, memory // ((2 * length + 64) * 12))
 
 

@@ -25,21 +25,21 @@ from uniproto.geometry.features import (
 from uniproto.runtime.gpu import product
 
 _FEW_DIFFERENCES = 10**8
-_NEAR = 1e-3  # squared distances below this share of the squared norms have lost too many digits
-_ERROR = 2.5e-10  # of a squared distance from a product: wide rows are near at larger shares
+_NEAR = 1e-3  # squared distances below this share of the squared norms lack precision
+_ERROR = 2.5e-10  # of a squared distance from a product; wide rows need a larger share
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Distance(Protocol):
-    """Subclass it: the attributes have defaults, the methods are what a distance consists of."""
+    """A distance. Subclasses define the methods; the attributes have defaults."""
 
     unit_length: bool = False  # rows are scaled to length 1 first
-    centred: bool = False  # moving all rows changes nothing, so they are moved near the origin
-    multiplies: bool = False  # squares and products of small features may vanish
-    refined: bool = False  # small ones are recomputed from differences, to keep their digits
-    by_product: bool | None = None  # FAISS finds it by inner product, by squares, or not (None)
-    absolute: bool = False  # made of absolute differences, not of squared ones
+    centred: bool = False  # invariant to translation, so rows are moved near the origin
+    multiplies: bool = False  # squares and products of small features may underflow
+    refined: bool = False  # small ones are recomputed from differences, for precision
+    by_product: bool | None = None  # found by FAISS by inner product, by squares, or not (None)
+    absolute: bool = False  # absolute differences rather than squares
 
     def between(self, source: Any, target: Any) -> NDArray[Any]:
         """Every source row against every target row, dense or sparse, in their precision."""
@@ -104,7 +104,7 @@ class Angles(Distance):
 
     def of_products(self, products: NDArray[Any]) -> NDArray[Any]:
         np.subtract(products.dtype.type(1), products, out=products)
-        return np.maximum(products, 0, out=products)  # rounding may put cos a hair above 1
+        return np.maximum(products, 0, out=products)  # rounding may put cos slightly above 1
 
     def between(self, source: Any, target: Any) -> NDArray[Any]:
         return self.of_products(_products(source, target))
@@ -124,7 +124,7 @@ class Angles(Distance):
 
 
 class Products(Distance):
-    """−x·y: no distance, as its zero is arbitrary, but it orders pairs like one."""
+    """−x·y: not a distance, as its zero is arbitrary, but it orders pairs like one."""
 
     multiplies = by_product = True
 
@@ -153,12 +153,12 @@ class L1(Distance):
         if is_sparse(source, target):
             from sklearn.metrics.pairwise import manhattan_distances
 
-            if not source.shape[0] * target.shape[0]:  # which it refuses
+            if not source.shape[0] * target.shape[0]:  # which it rejects
                 return np.empty((source.shape[0], target.shape[0]), source.dtype)
             source, target = (narrow_indices(side) for side in (source, target))
             return manhattan_distances(source, target).astype(source.dtype, copy=False)
         if source.dtype == target.dtype == np.float64 and _are_few(source, target):
-            from scipy.spatial.distance import cdist  # for these nothing need be compiled
+            from scipy.spatial.distance import cdist  # nothing needs to be compiled for these
 
             return cdist(source, target, "cityblock")
         from uniproto.geometry.kernels import l1_distances
@@ -205,19 +205,19 @@ def refine_small(
 def refine_products(
     costs: NDArray[np.float64], given: tuple[Any, Any], largest: Fraction, below: float
 ) -> None:
-    """Compute the smallest costs `largest` − xy in fractions: they are right to the last digit."""
+    """Recompute the smallest costs `largest` − xy exactly, in fractions."""
     for i, j in np.argwhere(costs < below):
         costs[i, j] = largest - exact_product(given[0][i], given[1][j])
 
 
 def exact_product(x: NDArray[np.float64], y: NDArray[np.float64]) -> Fraction:
-    """The product of two rows, nothing rounded."""
+    """The exact product of two rows."""
     pairs = zip(x.tolist(), y.tolist(), strict=True)
     return sum((Fraction(a) * Fraction(b) for a, b in pairs), Fraction(0))
 
 
 def terms_of(*sides: Any) -> int:
-    """How many products are added up for a pair of rows, at most."""
+    """The largest number of products in the sum for a pair of rows."""
     if not is_sparse(*sides):
         return int(sides[0].shape[1])
     return max(int(np.diff(side.indptr).max(initial=0)) for side in sides)
@@ -229,17 +229,17 @@ def near_share(terms: int) -> float:
 
 
 def error_of_refined(terms: int) -> float:
-    """How far `refine_small` leaves a squared distance off at most, as a share of it."""
+    """The largest relative error of a squared distance after `refine_small`."""
     return _rounded_products(terms) / near_share(terms)
 
 
 def _rounded_products(terms: int) -> float:
-    """How far x² + y² − 2xy may be off, as a share of x² + y²: (|x| + |y|)² is twice that."""
+    """The error bound of x² + y² − 2xy, relative to x² + y²; (|x| + |y|)² is at most twice that."""
     return 2.2 * (terms + 16) * _EPS
 
 
 def differences(rows: Any, own: Any) -> Any:
-    """Each of `rows` less the one row `own`, in double precision: copies are exactly 0 apart."""
+    """`rows` − `own` in double precision; exactly 0 for copies."""
     if sp.issparse(rows):
         copies = sp.csr_matrix(np.ones((rows.shape[0], 1), rows.dtype)) @ own
         return (rows - copies).astype(np.float64)
@@ -247,7 +247,7 @@ def differences(rows: Any, own: Any) -> Any:
 
 
 def _scaling_error(width: int, dtype: np.dtype[Any]) -> float:
-    """How far apart rows of one direction may be once they are scaled to length 1."""
+    """The largest distance of parallel rows once they are scaled to length 1."""
     scaled, summed = (float(np.finfo(kind).eps) for kind in (dtype, np.float64))
     return 4 * scaled + width * summed
 

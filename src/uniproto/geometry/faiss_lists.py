@@ -26,7 +26,7 @@ _ROWS_CHECKED = 64  # rows whose lists are compared with exact ones
 
 
 class FaissLists:
-    """Lists from an inverted-file index: a row looks only at the cells nearest to it.
+    """Lists from an inverted-file index, which searches only the cells nearest to a row.
 
     Costs are computed exactly for the columns found; columns in other cells are missed. The share
     that was found, measured on a sample of rows, is in the notes as `list_recall`.
@@ -45,7 +45,7 @@ class FaissLists:
                 parameter="neighbours",
             )
         reach = max(greatest_length(side) for side in (costs.source, costs.target))
-        if not reach**2 < _LARGEST_SQUARE:  # FAISS would end the whole process
+        if not reach**2 < _LARGEST_SQUARE:  # FAISS would abort the process
             raise InvalidInputError(
                 f"must be 'exact' for rows of length {reach:.3g}, or rescale the features.",
                 parameter="neighbours",
@@ -78,11 +78,11 @@ class _FaissIndex:
         target = np.ascontiguousarray(costs.target[:], np.float32)
         by_product = bool(costs.distance.by_product)
         kind = faiss.METRIC_INNER_PRODUCT if by_product else faiss.METRIC_L2
-        cells = max(1, min(int(np.sqrt(n)), n // 39))  # fewer points a cell make poor centres
+        cells = max(1, min(int(np.sqrt(n)), n // 39))  # too few points for good centres
         quantiser = faiss.IndexFlatIP(width) if by_product else faiss.IndexFlatL2(width)
         self.index = faiss.IndexIVFFlat(quantiser, width, cells, kind)
         self.index.cp.seed = 0
-        self.index.cp.min_points_per_centroid = 1  # few targets are no reason for a warning
+        self.index.cp.min_points_per_centroid = 1  # do not warn about few targets
         self.index.train(target)
         self.index.add(target)
         self.index.nprobe = min(_PROBES, cells)

@@ -47,8 +47,8 @@ from uniproto.runtime.threads import parallel_for, pieces_of
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 _IN_FRACTIONS = 2**14  # numbers of all pairs of rows, up to which products may be fractions
-_OF_PRODUCTS = 2.5e-10  # of a cost: what rounding of products leaves larger ones
-_OF_ANGLES = 1e-10  # of an angle's cost: error that comes with nearly nothing for all others
+_OF_PRODUCTS = 2.5e-10  # relative error that rounding of products leaves in larger costs
+_OF_ANGLES = 1e-10  # relative error of an angle's cost, with a negligible absolute one
 
 Exact = tuple[Any, Any]  # rows prepared in double precision, and rows whose differences count
 
@@ -87,20 +87,20 @@ class FeatureCosts:
             self.source, self.target = (
                 (source, target) if prepared else self._prepared(source, target)
             )
-            # Preparing rows rounds them: exact costs go back to those given.
+            # Preparing rows rounds them, so exact costs use the rows as given.
             self._originals = given or (source, target)
             self._given = tuple(map(readable_as_doubles, self._originals))
-            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the rows it was made from
+            self._places: tuple[Rows, Rows] = (EVERY, EVERY)  # of the original rows
             self.curve, self.bandwidth = self._curve(bandwidth)
             if shift is not None and reach is not None:
                 self.shift, self.reach = shift, reach
             else:
-                if metric == "dot":  # cost = max − product: the maximum takes a pass of its own
+                if metric == "dot":  # cost = max − product: the maximum needs its own pass
                     self.shift = self._largest_product()
                 self.reach = self.distance.reach(self.source, self.target)
                 self._require_range(prepared)
         self.ceiling = self.shift + self._cost_of(self.reach)
-        # How far distances may be off in this precision, and so costs.
+        # Error bounds of distances, and therefore costs, in this precision.
         scale = self.reach + self.shift + abs(self.shift)
         self.distance_rounding = self._relative_rounding() * scale
         single = self.curve.rounds * float(np.finfo(self.dtype).eps)
@@ -112,9 +112,9 @@ class FeatureCosts:
         return self._originals
 
     def _curve(self, bandwidth: float | MedianShare | None) -> tuple[Curve, float | None]:
-        """How costs rise with the distance, and the bandwidth in numbers."""
+        """The curve from distance to cost, and the bandwidth as a number."""
         if isinstance(bandwidth, MedianShare):
-            self.curve = self._metric_apart.curve_for(None)  # for now costs are plain distances
+            self.curve = self._metric_apart.curve_for(None)  # until then, costs are plain distances
             bandwidth = bandwidth.of(self.exact_block(*sampled_pairs(*self.shape)))
         return OF_FEATURES[self.metric].curve_for(bandwidth), bandwidth
 
@@ -178,11 +178,11 @@ class FeatureCosts:
         for columns in self.column_blocks():
             part = self.read(EVERY, columns)
             for rows in row_blocks(*part.shape):
-                found = -part.block(rows).min(axis=1)  # without a shift yet
+                found = -part.block(rows).min(axis=1)  # before the shift is known
                 largest[rows] = np.maximum(largest[rows], found)
         slack = 2 * self._relative_rounding() * greatest_length(self.source)
         slack *= greatest_length(self.target)
-        overflowed = not np.isfinite(slack + largest.max())  # which is refused later
+        overflowed = not np.isfinite(slack + largest.max())  # rejected later
         is_small = self.shape[0] * self.shape[1] * self.source.shape[1] <= _IN_FRACTIONS
         in_fractions = is_small and not (self.on_disk or is_sparse(self.source))
         if overflowed or (self.dtype == np.float64 and not in_fractions):
@@ -203,11 +203,11 @@ class FeatureCosts:
         return max(float(product.max()) for product in products)
 
     def _relative_rounding(self) -> float:
-        """How far a product of w terms may be off: about w units in the last place."""
+        """The rounding error of a product of w terms: about w units in the last place."""
         return (self.source.shape[1] + 16) * float(np.finfo(self.dtype).eps)
 
     def from_table(self, table: NDArray[Any], unit: float) -> FeatureCosts:
-        """The same costs, read from a table of all of them in some unit, not computed again."""
+        """The same costs, read from a precomputed table in some unit."""
         held = copy.copy(self)
         held._table = (table, unit)
         return held
@@ -288,7 +288,7 @@ class FeatureCosts:
             refine_small(distances, prepared, given, self.distance.unit_length)
         apart = distances > 0 if self.curve.rounds else None
         costs = np.maximum(self.from_distances(distances), 0.0)
-        if apart is not None:  # a cost must not vanish where the distance has not
+        if apart is not None:  # a cost must not underflow to 0 where the distance is positive
             costs[apart & (costs == 0)] = _TINY
         if self._largest is not None:
             below = self._error_of_products() / _OF_PRODUCTS
@@ -357,7 +357,7 @@ class FeatureCosts:
         return self._compared_rows
 
     def unsaturated(self) -> FeatureCosts:
-        """The same rows with costs that rise with the distance however far rows are."""
+        """The same rows with the plain distance as cost, which does not saturate."""
         if self.bandwidth is None:
             return self
         part = copy.copy(self)
@@ -377,7 +377,7 @@ class FeatureCosts:
             return
         kind = np.finfo(self.dtype)
         smallest = float(kind.tiny / kind.eps)  # a square with all its digits
-        # Rows that are alike but for rounding are no further apart than that from their median.
+        # Rows that differ only by rounding are no further from their median than that.
         centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
         lengths = [greatest_length(side) for side in (self.source, self.target)]
         by_product = self.metric == "dot"

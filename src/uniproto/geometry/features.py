@@ -12,8 +12,8 @@ from uniproto.errors import InvalidInputError
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
 _ROWS_AT_ONCE = 4096
-_FEWEST_SAMPLED, _SAMPLED_NUMBERS = 256, 2**22  # rows that a median is taken of
-_SHORTEST = float(np.finfo(np.float64).tiny)  # below it numbers lose their digits
+_FEWEST_SAMPLED, _SAMPLED_NUMBERS = 256, 2**22  # rows from which a median is taken
+_SHORTEST = float(np.finfo(np.float64).tiny)  # smaller numbers are denormal
 
 
 class RowsOnDisk:
@@ -24,7 +24,7 @@ class RowsOnDisk:
 
     def __init__(
         self,
-        values: Any,  # a np.memmap, or rows on disk that are prepared already
+        values: Any,  # a np.memmap, or rows on disk that are already prepared
         dtype: np.dtype[Any],
         scale: NDArray[np.float64] | None,
         centre: NDArray[np.float64] | None,
@@ -65,7 +65,7 @@ def prepare(
             return values.astype(dtype)
         return sp.csr_matrix(sp.diags(scale) @ values, dtype=dtype)  # in doubles on the way
     if scale is not None and np.abs(scale - 1).max(initial=0.0) <= 4 * np.finfo(dtype).eps:
-        scale = None  # such as most embeddings: they are not copied
+        scale = None  # as most embeddings are; they are not copied
     if scale is None and centre is None:
         return np.ascontiguousarray(values, dtype=dtype)
     prepared = np.empty(values.shape, dtype)
@@ -90,7 +90,7 @@ def is_sparse(*arrays: Any) -> bool:
 
 
 def narrow_indices(rows: Any) -> Any:
-    """Sparse rows with 32-bit indices, all that scikit-learn's loops over them take."""
+    """Sparse rows with 32-bit indices, as scikit-learn's loops require."""
     matrix = sp.csr_matrix(rows)
     matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
     return matrix
@@ -107,7 +107,7 @@ def middle_row(values: Any) -> NDArray[np.float64]:
     some = np.asarray(values[:: -(-values.shape[0] // count)], np.float64).T
     half = some.shape[1] // 2
     middle = np.partition(some, half, axis=1)[:, half]
-    with np.errstate(over="ignore"):  # such features are refused with their costs
+    with np.errstate(over="ignore"):  # such features are rejected with their costs
         spread = np.partition(np.abs(some - middle[:, None]), half, axis=1)[:, half]
     unit = np.ldexp(1.0, np.frexp(spread)[1] - 1)
     rounds = (spread > 0) & (unit > 0) & np.isfinite(spread)
@@ -191,7 +191,7 @@ def _norms(values: Any) -> NDArray[np.float64]:
             return peak * np.sqrt(squared_norms(scaled))
     lowest, highest = values.min(axis=1).astype(np.float64), values.max(axis=1).astype(np.float64)
     peak = np.maximum(highest, -lowest)
-    if peak.min() > 1e-30 and peak.max() < 1e30:  # their squares are safe as they are
+    if peak.min() > 1e-30 and peak.max() < 1e30:  # their squares cannot overflow
         return np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64, casting="same_kind"))
-    with np.errstate(over="ignore"):  # a row may be longer than any number
+    with np.errstate(over="ignore"):  # a length may overflow
         return peak * np.sqrt(squared_norms(values / np.where(peak > 0, peak, 1)[:, None]))

@@ -20,16 +20,16 @@ from uniproto.runtime.gpu import driver_sees_gpu, product
 from uniproto.runtime.progress import Advance, unseen
 from uniproto.runtime.threads import parallel_for, pieces_of
 
-_SMALLEST_WORK = 10**7  # entries of the cost matrix below which the processor is as quick
+_SMALLEST_WORK = 10**7  # entries of the cost matrix below which the CPU is as fast
 _TILE_SHARE = 8  # of the free GPU memory: one tile of costs
 _LARGEST_TILE = 6 * 2**30
 _SMALLEST_TILE_ROWS = 16
 _TIES_SETTLED_TOGETHER = 2**26  # costs of whole rows
 _PINNED = 64 * 2**20
 _HALF_FROM = 200_000  # targets from which half-precision products pay
-_SMALLEST_GROUP = 3  # of columns that are looked at together
-_SPARE = 16  # columns fetched beyond those wanted, to see which of them tie for the last place
-_OVERFETCH = 1.3  # how many more columns than wanted are fetched by half-precision products
+_SMALLEST_GROUP = 3  # of columns that are processed together
+_SPARE = 16  # extra columns that are fetched, to detect ties for the last place
+_OVERFETCH = 1.3  # factor on the number of columns fetched with half-precision products
 # Rounding unit rows to half precision changes their product by at most 2 · 2^-11, and rounding
 # the product itself by 2^-11; a little more for sums of tiny terms.
 _HALF_ERROR = 3.5 * 2.0**-11
@@ -50,7 +50,7 @@ def gpu_builder(costs: Costs, required: bool) -> GpuLists | None:
         if required:
             raise MissingExtraError("device='cuda'", "torch")
         return None
-    # Loading torch takes seconds: only where there is a GPU, and work enough for it.
+    # Loading torch takes seconds, so only with a GPU and enough work.
     worthwhile = costs.shape[0] * costs.shape[1] >= _SMALLEST_WORK
     if (required or worthwhile) and driver_sees_gpu():
         import torch
@@ -100,7 +100,7 @@ class GpuLists:
 
 
 class GpuIndex:
-    """Rows that stay on the GPU, and targets in which to search for what is near to them."""
+    """Rows on the GPU, and the targets that are searched for their neighbours."""
 
     def __init__(self, costs: FeatureCosts, source: Any, target: Any) -> None:
         self.costs, self.dtype = costs, costs.dtype
@@ -147,10 +147,10 @@ class GpuIndex:
         return costs, columns
 
     def _download(self, values: Any, place: NDArray[Any]) -> None:
-        """Copy from the GPU by way of pinned memory, which is several times as quick."""
+        """Copy from the GPU through pinned memory, which is several times faster."""
         pinned = _pinned_memory()
         rows = pinned.numel() // (values.shape[1] * values.element_size())
-        if rows == 0:  # not even one fits
+        if rows == 0:  # not even one row fits
             place[:] = values.cpu().numpy()
             return
         for start in range(0, len(values), rows):
@@ -177,7 +177,7 @@ class GpuIndex:
         if self._half is None or fetched >= len(self.target) // 4:
             return self._nearest_exactly(source, length)
         products, where = _top(product(source.half(), self._half.T), fetched, largest=True)
-        # No column left out has a product above this, in single precision either.
+        # No omitted column has a product above this, also in single precision.
         limit = products[:, -1].float() + _HALF_ERROR
         exact = torch.empty(where.shape, dtype=torch.float32, device=where.device)
         for part in torch.arange(len(source), device=where.device).split(256):
@@ -228,7 +228,7 @@ def _top(values: Any, count: int, *, largest: bool) -> tuple[Any, Any]:
     size = math.isqrt(width // count)
     if size < _SMALLEST_GROUP:
         return values.topk(count, dim=1, largest=largest)
-    # Columns of a group lie far apart, and those of one place in all groups side by side.
+    # Columns of a group are strided, so that neighbouring columns are in different groups.
     apart = width // size
     groups = values[:, : size * apart].unflatten(1, (size, apart))
     firsts = groups.amax(1) if largest else groups.amin(1)

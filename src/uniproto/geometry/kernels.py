@@ -47,7 +47,7 @@ def rows_within(
 ) -> NDArray[np.bool_]:
     """Which rows differ from `own` by sums of squares (or absolute values) of at most `limit`.
 
-    A row is given up as soon as its sum exceeds the limit, which for most is after a few of its
+    A row is abandoned as soon as its sum exceeds the limit, which for most is after a few of its
     numbers: nothing is cast or copied.
     """
     width, step = len(own), 32

@@ -15,11 +15,11 @@ from uniproto.runtime.threads import pieces_of
 
 DEVICES = ("auto", "cpu", "cuda")
 LISTS = ("exact", "faiss")
-_SHARE_FOR_BUILDING = 8  # of the memory allowed: what is held while lists are being built
+_SHARE_FOR_BUILDING = 8  # of the allowed memory, used while lists are built
 
 
 class NeighbourIndex(Protocol):
-    """A set of columns, ready to be searched."""
+    """A searchable set of columns."""
 
     def nearest(
         self, rows: NDArray[np.intp], length: int, advance: Advance = unseen

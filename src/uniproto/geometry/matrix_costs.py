@@ -27,7 +27,7 @@ class MatrixCosts:
         self.bandwidth: float | None = None
         self.matrix = matrix
         self.shape = matrix.shape
-        self.dtype = np.dtype(float_type(matrix.dtype))  # on disk it may have another
+        self.dtype = np.dtype(float_type(matrix.dtype))  # may differ on disk
         self.rounding = 0.0  # costs are the matrix; similarities are taken from their maximum
         self._rows: Rows = EVERY  # the rows of the matrix that this object covers
         self._columns: Rows = EVERY
@@ -70,7 +70,7 @@ class MatrixCosts:
         return _submatrix(self.matrix, within(self._rows, rows), within(self._columns, columns))
 
     def restrict(self, rows: Rows, columns: Rows) -> MatrixCosts:
-        part = copy.copy(self)  # the matrix is shared: only the entries needed are ever read
+        part = copy.copy(self)  # the matrix is shared; only the entries needed are read
         part._rows, part._columns = within(self._rows, rows), within(self._columns, columns)
         part.shape = (length_of(rows, self.shape[0]), length_of(columns, self.shape[1]))
         return part
@@ -82,7 +82,7 @@ class MatrixCosts:
         yield from pieces_of(self.shape[1], most)
 
     def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
-        # Without features, two rows are as far apart as their costs to any target differ.
+        # Without features, the distance of two rows is the largest difference of their costs.
         own = self.block(np.array([row]))
         parts = row_blocks(length_of(rows, self.shape[0]), self.shape[1])
         distances = [np.abs(self.block(within(rows, part)) - own).max(axis=1) for part in parts]
@@ -106,7 +106,7 @@ def _value_range(matrix: NDArray[Any]) -> tuple[float, float]:
 def _submatrix(matrix: NDArray[Any], rows: Rows, columns: Rows) -> NDArray[Any]:
     if isinstance(rows, slice) or isinstance(columns, slice):
         return matrix[rows, columns]
-    if matrix.dtype not in (np.float32, np.float64):  # a file of numbers the loop does not know
+    if matrix.dtype not in (np.float32, np.float64):  # not supported by the loop
         return matrix[rows].take(columns, axis=1)
     from uniproto.geometry.kernels import gather
 

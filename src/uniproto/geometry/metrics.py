@@ -18,16 +18,16 @@ from uniproto.errors import InvalidInputError
 from uniproto.geometry.distances import ANGLES, L1_DISTANCE, PRODUCTS, SQUARES, Distance
 
 _ALMOST_ONE = 1 - 2.0**-53  # the largest number below 1
-_ROUNDINGS = 16  # of single operations, in a curve that rounds
+_ROUNDINGS = 16  # of the operations in a curve that rounds
 
 
 class Curve(Protocol):
-    """How a cost rises with a distance: nothing for nothing, and never steeper than at first.
+    """How a cost rises with a distance: 0 at 0, and steepest there.
 
     So an error of e in a distance changes a cost by no more than what a distance of e costs.
     """
 
-    rounds: float  # how many units in the last place computing it may add
+    rounds: float  # units in the last place that computing it may add
 
     def of(self, distances: NDArray[Any]) -> NDArray[Any]:
         """Costs of distances, in their place."""
@@ -90,7 +90,7 @@ class Root(Curve):
 
 @dataclass(frozen=True)
 class Saturating(Curve):
-    """1 − exp(−distance/width): rises at first, and is 1 for whatever is far.
+    """1 − exp(−distance/width): rises at first, and tends to 1.
 
     >>> Saturating(2.0).of(np.array([0.0, 2.0, 400.0])).round(3)
     array([0.   , 0.632, 1.   ])
@@ -154,7 +154,7 @@ WITH_BANDWIDTH = tuple(metric.name for metric in _ENTRIES if metric.scale is not
 
 
 def metric_label(metric: str, bandwidth: float | None) -> str:
-    """A metric as people read it.
+    """The display name of a metric.
 
     >>> metric_label("rbf", 2.5), metric_label("cosine", None)
     ('rbf, bandwidth 2.5', 'cosine')

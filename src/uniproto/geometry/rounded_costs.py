@@ -1,4 +1,4 @@
-"""How far costs in double precision may be from the true ones, and what that does to sums."""
+"""Error bounds of costs in double precision, and of sums of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uniproto.geometry.costs import Costs
 
 
 class LeastCosts:
-    """Costs of which each is the least that the rounding of double precision leaves possible."""
+    """Each cost lowered by its rounding error in double precision."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs, self.shape = costs, costs.shape
@@ -28,6 +28,6 @@ def extreme_costs(costs: Costs, block: NDArray[np.float64], side: int) -> NDArra
 
 
 def error_of_mean(costs: Costs, mean: float) -> float:
-    """How far a weighted mean of costs, or the least of several, may be from that of true ones."""
+    """The error bound of a weighted mean of costs, or of the least of several."""
     error, share = costs.exact_error
     return error + share * mean

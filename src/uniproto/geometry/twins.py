@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from uniproto.geometry.distances import differences
 from uniproto.geometry.metrics import Metric
 
-_HEAD = 128  # numbers of a row that are compared first; most rows differ enough in these
+_HEAD = 128  # numbers of a row that are compared first, which decide most pairs
 
 
 def distances_from(own: Any, rows: Any, metric: Metric) -> NDArray[np.float64]:
-    """How far each of `rows` is from the one row `own`; copies are exactly 0 apart."""
+    """The distances of `rows` from the row `own`; exactly 0 for copies."""
     apart = metric.distance.of_differences(differences(rows, own), rows.dtype)
     return metric.curve_for(None).of(apart)
 
 
 def are_within(own: Any, rows: Any, metric: Metric, distance: float) -> NDArray[np.bool_]:
-    """Which of `rows` are at most `distance` from the one row `own`, as `distances_from` counts.
+    """Which of `rows` are within `distance` of the row `own`, as by `distances_from`.
 
     >>> from uniproto.geometry.metrics import OF_FEATURES
     >>> rows = np.array([[0.0, 3.0], [0.0, 1.5]])
@@ -49,7 +49,7 @@ def _largest_sum(metric: Metric, distance: float, rows: Any) -> float | None:
 
 
 class TwinFinder(Protocol):
-    """The rows noted so far."""
+    """The rows added so far."""
 
     def note(self, row: int) -> None: ...
 
@@ -111,7 +111,7 @@ class FeatureTwins:
 
 
 class NotedTwins:
-    """Noted rows of costs that come without features."""
+    """Added rows of costs without features."""
 
     def __init__(
         self, twins: Callable[[int, float, NDArray[np.intp]], NDArray[np.bool_]], distance: float

@@ -10,7 +10,7 @@ Check = Callable[[], bool]
 
 
 class Budget:
-    """Work that may be done, in units of two to three nanoseconds, and when to be back.
+    """A limit on work, in units of two to three nanoseconds, and a deadline.
 
     Work decides what a search finds, so that a seed leads to the same rows everywhere; the
     deadline, a moment of `time.perf_counter`, only ever ends it earlier.
@@ -29,7 +29,7 @@ class Budget:
 
     @classmethod
     def of_seconds(cls, seconds: float | None, work: float = math.inf) -> Budget:
-        """A budget that ends so many seconds from now."""
+        """A budget that ends after a number of seconds."""
         return cls(work, math.inf if seconds is None else time.perf_counter() + seconds)
 
     def spend(self, work: float) -> None:
@@ -49,13 +49,13 @@ class Budget:
         return self.done >= self.work or self.is_late
 
     def part(self, work: float) -> Check:
-        """Whether less than so much work has been done from now on, and the budget lasts."""
+        """A function that returns whether the budget lasts and less than `work` was done since."""
         limit = min(self.done + work, self.work)
         return lambda: self.done < limit and not self.is_late
 
 
 class Gains:
-    """Watches what work gains: the best cost so far, and when it was reached.
+    """Tracks progress: the best cost so far, and when it was reached.
 
     Searching pays as long as the latest share of all work has lowered the cost by more than next
     to nothing.
@@ -73,7 +73,7 @@ class Gains:
 
     @property
     def pays(self) -> bool:
-        """Whether to go on."""
+        """Whether to continue."""
         done = self._budget.done
         if done - self._begun < self._floor or not self._costs:
             return True

@@ -77,7 +77,7 @@ class _Compiler(event.Listener):
     """Reports once that our code is being compiled, and measures the total time it takes."""
 
     def __init__(self) -> None:
-        self.said = False
+        self.has_reported = False
         self.seconds, self._depth, self._begun = 0.0, 0, 0.0
 
     def on_start(self, event: Any) -> None:
@@ -85,8 +85,8 @@ class _Compiler(event.Listener):
             self._begun = time.perf_counter()
         self._depth += 1
         module = event.data["dispatcher"].py_func.__module__
-        if _is_watched() and not self.said and module.startswith("uniproto"):
-            self.said = True
+        if _is_watched() and not self.has_reported and module.startswith("uniproto"):
+            self.has_reported = True
             print(_LINE, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
