@@ -140,7 +140,7 @@ def test_source_and_target_have_no_row_in_common(described: dict[str, Any]) -> N
 
 def test_a_class_used_up_by_the_source() -> None:
     labels = np.array([0] * 10 + [1] * 5)
-    with pytest.raises(InfeasibleError, match=r"of class 1\. Got 0 in addition to the source's instead"):
+    with pytest.raises(InfeasibleError, match=r"of class 1\. Got 0 in addition to the source's"):
         balanced_source_and_target(labels, 5, imbalance=2, size=4)
 
 
