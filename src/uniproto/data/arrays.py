@@ -52,7 +52,7 @@ def as_matrix(values: Any, parameter: str, memory: int | float | str | None = No
 
 
 def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
-    """The path of a file, a folder or a pattern; raises where nothing is there."""
+    """The path of a file, a folder or a pattern; raises if nothing exists there."""
     path = possible_path(value)
     if isinstance(value, str) and not (path.exists() or glob.glob(value)):
         raise InvalidInputError(
@@ -64,7 +64,7 @@ def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
 
 
 def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
-    """Where both are tables, the target's columns in the source's order: they match by name."""
+    """If both are tables, the target with its columns in the source's order, matched by name."""
     if not (is_table(source) and is_table(target)):
         return source, target
     from uniproto.data.columns import arrow_table
@@ -83,7 +83,7 @@ def take_rows(values: Any, rows: NDArray[np.integer[Any]]) -> Any:
     >>> take_rows([[1.0], [2.0], [3.0]], np.array([2, 0]))
     [[3.0], [1.0]]
     """
-    if hasattr(values, "iloc"):  # pandas, whose own index counts otherwise
+    if hasattr(values, "iloc"):  # pandas, where [] uses the index
         return values.iloc[rows]
     if hasattr(values, "column_names"):  # Arrow
         return values.take(rows)
@@ -110,7 +110,7 @@ def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
 
 
 def distinct_labels(labels: NDArray[Any], parameter: str) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The different labels in order, and each row's place among them.
+    """The distinct labels in order, and each row's position among them.
 
     >>> distinct_labels(np.array(["b", "a", "b"]), "groups")
     (array(['a', 'b'], dtype='<U1'), array([1, 0, 1]))
@@ -144,7 +144,7 @@ def in_row_order(values: Any, rows: Any, parameter: str) -> Any:
 
 
 def row_numbers(values: Any, rows: Any, parameter: str) -> Any:
-    """Rows of a data frame that a mask or an Index names; other values unchanged.
+    """Rows of a data frame selected by a mask or an Index; other values unchanged.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"age": [20, 30]}, index=["a", "b"])
@@ -197,7 +197,7 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
 
 
 def finite_number(value: Any) -> float:
-    """The value of a real number, or NaN, for which every comparison is false.
+    """The value of a real number, or NaN for anything else.
 
     >>> finite_number(10**400) > 0, finite_number("2") > 0, finite_number(2) > 0
     (False, False, True)
@@ -220,7 +220,7 @@ def float_type(dtype: np.dtype[Any]) -> type:
 def _csr(values: Any, parameter: str) -> Any:
     """A CSR matrix whose indices lie inside it, each place stored once.
 
-    SciPy looks at neither: it reads beyond its arrays, and squares halves of values.
+    SciPy checks neither: it would read beyond its arrays, and square parts of values.
     """
     if hasattr(values, "check_format"):
         try:
@@ -248,7 +248,7 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
         raise InvalidInputError(
             "must have no missing values. Drop those rows.", parameter=parameter
         )
-    if isinstance(values, np.memmap):  # stays on disk; read and converted piece by piece
+    if isinstance(values, np.memmap):  # stays on disk; converted block by block
         _float_type(values.dtype, parameter)
         require_whole_numbers(values, parameter)
         return values
@@ -259,11 +259,11 @@ def _dense(values: Any, parameter: str) -> NDArray[Any]:
 
 
 def _detached(tensor: Any, parameter: str) -> Any:
-    """A tensor's values on this machine, in a type NumPy knows."""
+    """A tensor's values on the CPU, in a dtype that NumPy supports."""
     try:
         values = tensor.detach().cpu()
         return values.float() if "bfloat16" in str(values.dtype) else values
-    except Exception as error:  # it may have no values, or be another object with such a method
+    except Exception as error:  # a tensor without values, or another object with such a method
         raise _unreadable(tensor, parameter, "must be a rectangular array", error) from error
 
 
@@ -321,7 +321,7 @@ def _require_finite(matrix: Any, parameter: str) -> None:
 
     def bad_row(part: slice) -> int | None:
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(matrix[part].sum()):  # quicker than looking at every value
+            if np.isfinite(matrix[part].sum()):  # faster than checking every value
                 return None
         finite = np.isfinite(matrix[part])
         return None if finite.all() else part.start + int(np.argmin(finite.all(axis=1)))

@@ -1,4 +1,4 @@
-"""Columns of tables: which of them are the features, and the rows of numbers they hold."""
+"""Columns of tables: which are features, and their rows of numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from uniproto.data.files import first_line
 from uniproto.data.whole_numbers import require_whole_numbers
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, unknown_name
 
-ROW_NUMBERS = {b"uniproto": b"row numbers"}  # of a table whose nameless column was left out
-# Words for missing values among numbers or dates.
+ROW_NUMBERS = {b"uniproto": b"row numbers"}  # of a table whose unnamed column was left out
+# Strings for missing values among numbers or dates.
 GAP_WORDS = frozenset(
     ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
 )
@@ -49,7 +49,7 @@ def numeric_matrix(table: pa.Table, parameter: str) -> NDArray[Any]:
                 parameter=parameter,
             )
     columns = [values.to_numpy() for values in table.columns]
-    for values in columns:  # next to floats, integers are converted as well
+    for values in columns:  # next to floats, integers are converted, too
         require_whole_numbers(values, parameter)
     return np.column_stack(columns)
 
@@ -90,9 +90,9 @@ def _list_matrix(lists: pa.ChunkedArray, parameter: str) -> NDArray[Any]:
 
 
 def split_names(given: Sequence[str], known: Collection[str]) -> list[str]:
-    """Names as an option gives them, once or often: one whole name, or names with commas between.
+    """Names from an option, given once or repeatedly: a name, or several separated by commas.
 
-    Where a column is called so, commas belong to its name.
+    Commas in the name of an existing column belong to it.
 
     >>> split_names(["a,b", "net, EUR"], ["a", "b", "net, EUR"])
     ['a', 'b', 'net, EUR']
@@ -143,7 +143,7 @@ def ignored_columns(
     names = split_names(given, known)
     if given and not names:
         raise InvalidInputError("must name columns, such as a,b,c.", parameter="ignore")
-    # A misspelt name leaves a column in, which is found here if that column holds text.
+    # A misspelt name would leave a column in; found here if that column holds text.
     left = [field for field in schema if field.name not in names]
     if not (in_target and all(is_numeric(field.type) for field in left)):
         require_columns(names, known, "ignore", path)
@@ -153,7 +153,7 @@ def ignored_columns(
 def require_columns(
     names: Sequence[str], known: Collection[str], parameter: str, path: str | Path
 ) -> None:
-    """Refuse names of no column, and offer the nearest."""
+    """Refuse names of missing columns, and offer the nearest."""
     for name in names:
         if name not in known:
             raise InputFileError.of(path, unknown_name(parameter, name, known))
@@ -177,7 +177,7 @@ _NOT_CONVERTED = (pa.ArrowException, AttributeError, OverflowError, TypeError, V
 def arrow_table(values: Any, parameter: str) -> pa.Table:
     """An Arrow table from an Arrow, pandas or polars one.
 
-    What Arrow has no type for becomes text: intervals, whole numbers beyond 64 bits, values of
+    Values without an Arrow type become text: intervals, whole numbers beyond 64 bits, values of
     several kinds in one column. A column of objects becomes one for each of their fields:
     `patient.age`.
     """
@@ -202,7 +202,7 @@ def arrow_table(values: Any, parameter: str) -> pa.Table:
 
 
 def as_frame(table: pa.Table, instead: str) -> Any:
-    """A table as a pandas data frame; `instead` names what works without pandas."""
+    """A table as a pandas data frame; `instead` names an alternative without pandas."""
     try:
         import pandas  # noqa: F401
     except ImportError:
@@ -237,7 +237,7 @@ def value_array(values: Any) -> Any:
 
 
 def _flattened(table: pa.Table) -> pa.Table:
-    """Columns of objects as one column for each of their fields; pictures stay whole."""
+    """Split columns of objects into one column per field; pictures stay whole."""
     for name in [field.name for field in table.schema if pa.types.is_struct(field.type)]:
         place = table.column_names.index(name)
         kind = table.schema.field(place).type
@@ -253,7 +253,7 @@ def _flattened(table: pa.Table) -> pa.Table:
 
 
 def column_name(table: Any, values: Any) -> str | None:
-    """The name of the table's column that these values are, such as `df.species`; else None.
+    """The name of the table's column with these values, such as `df.species`, or None.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"age": [20, 30], "kind": ["a", "b"]})
@@ -269,7 +269,7 @@ def column_name(table: Any, values: Any) -> str | None:
 
 
 def _with_known_levels(table: pa.Table) -> pa.Table:
-    """The same table, texts and categories of polars in types that can be computed with."""
+    """The same table, with texts and categories of polars in types that support computing."""
     for place, field in enumerate(table.schema):
         kind = field.type
         if pa.types.is_dictionary(kind) and str(kind.value_type) == "string_view":
@@ -316,13 +316,13 @@ def _column(values: Any) -> pa.Array:
 
 
 def _is_foreign(kind: pa.DataType) -> bool:
-    """Whether a type is one that only pandas computes with, such as its intervals."""
+    """Whether only pandas can compute with this type, such as its intervals."""
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     return isinstance(values, pa.BaseExtensionType)
 
 
 def _texts(values: Any) -> pa.Array:
-    if hasattr(values, "cat"):  # such as pandas.cut makes, whose order counts
+    if hasattr(values, "cat"):  # as made by pandas.cut; their order matters
         levels = pa.array(map(str, values.cat.categories), pa.large_string())
         codes = pa.array(values.cat.codes.to_numpy(), mask=values.isna().to_numpy())
         return pa.DictionaryArray.from_arrays(codes, levels, ordered=bool(values.cat.ordered))

@@ -25,7 +25,7 @@ from uniproto.errors import InputFileError, OutputError, UniprotoError
 from uniproto.runtime.memory import free_bytes, memory_budget, require_memory
 
 _ROWS_PER_BATCH = 65536
-_SMALL = 2**26  # bytes that are always allowed, however small `memory` is
+_SMALL = 2**26  # bytes that are always allowed
 
 
 def is_pattern(path: Path) -> bool:
@@ -56,7 +56,7 @@ def parquet_files(path: Path) -> list[Path]:
 
 
 def names_inside(path: Path, files: Iterable[Path]) -> list[str]:
-    """The files' names inside their data set, which stay the same when all of it is moved.
+    """The files' names inside their data set, which do not change when it is moved.
 
     >>> names_inside(Path("data/*/x.parquet"), [Path("data/a/x.parquet")])
     ['a/x.parquet']
@@ -74,10 +74,10 @@ def joined_digest(names: Iterable[str], digests: Iterable[str]) -> str:
 
 
 class LargeTable:
-    """A Parquet data set that stays on disk, with the part of a table's interface that is used."""
+    """A Parquet data set on disk, with the parts of a table's interface that we use."""
 
     def __init__(self, files: list[Path]) -> None:
-        import pyarrow.dataset as ds  # loads pandas, where there is one
+        import pyarrow.dataset as ds  # imports pandas if installed
 
         self._files = files
         self._rows: NDArray[np.int64] | None = None  # None: all of them
@@ -110,7 +110,7 @@ class LargeTable:
 
     @contextmanager
     def _naming_the_damaged(self) -> Iterator[None]:
-        """Errors of a reader that takes all files at once become one that names the file."""
+        """Turn an error of reading all files at once into one that names the file."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -122,12 +122,12 @@ class LargeTable:
                         pass
                 except (pa.ArrowException, OSError) as own:
                     raise unreadable(file, own) from error
-            raise  # every file reads well now: the error is not of their content
+            raise  # every file can be read now: the error is not about their content
 
     def features(self, names: list[str], parameter: str) -> np.memmap[Any, Any]:
         """The features of all rows, in a temporary file that is deleted with them."""
         shape, dtype = (0, 0), np.dtype(np.float32)
-        # The memory map keeps the file until it is released itself.
+        # The memory map keeps the file open until it is released.
         with (
             self._naming_the_damaged(),
             tempfile.TemporaryFile(prefix="uniproto-features-") as file,
@@ -158,7 +158,7 @@ class LargeTable:
 
 
 def require_room(path: Path, memory: int | float | str | None) -> None:
-    """Refuse a file that is read whole and is larger than the memory there is."""
+    """Refuse a file that must be read whole but exceeds the allowed memory."""
     allowed = free_bytes() if memory is None else memory_budget(memory)
     require_memory(
         path.stat().st_size,
@@ -172,17 +172,23 @@ def require_room(path: Path, memory: int | float | str | None) -> None:
 
 
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
-_ENDINGS = (".jsonl", ".json", ".zst", ".parquet", ".csv")  # of files: no data set's name
+_ENDINGS = (
+    ".jsonl",
+    ".json",
+    ".zst",
+    ".parquet",
+    ".csv",
+)  # file endings, so not the name of a data set
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")  # owner/name, :split, :configuration
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Whether a folder is what `Dataset.save_to_disk` writes."""
+    """Whether a folder was written by `Dataset.save_to_disk`."""
     return (path / _STATE).is_file() or (path / _SPLITS).is_file()
 
 
 def arrow_files(folder: Path) -> list[Path]:
-    """The files of a data set that `datasets` has saved, in order."""
+    """The files of a data set saved by `datasets`, in order."""
     if (folder / _SPLITS).is_file():
         names = sorted(each.name for each in folder.iterdir() if each.is_dir())
         raise InputFileError(
@@ -203,7 +209,7 @@ def arrow_files(folder: Path) -> list[Path]:
 
 
 def read_saved_dataset(folder: Path) -> pa.Table:
-    """The table of a data set that `datasets` has saved."""
+    """The table of a data set saved by `datasets`."""
     tables = []
     for file in arrow_files(folder):
         with pa.memory_map(str(file)) as source:
@@ -212,7 +218,7 @@ def read_saved_dataset(folder: Path) -> pa.Table:
 
 
 def local_data(text: str, folder: Path) -> str:
-    """A path as it is; the name of a data set of the hub as the path of a file it is saved in.
+    """A path unchanged; the name of a data set on the hub as the path of a file with it.
 
     A name is `owner/name`, `owner/name:split` or `owner/name:split:configuration`; `folder` is
     where the file goes. The split is `train` where none is named.
@@ -233,7 +239,7 @@ def local_data(text: str, folder: Path) -> str:
     split, _, configuration = rest.partition(":")
     try:
         found: Any = datasets.load_dataset(name, configuration or None, split=split or "train")
-    except Exception as error:  # the library may raise any error of a network or a name
+    except Exception as error:  # the library may raise anything for a network or a name
         raise InputFileError(
             f"{text} is no file here, and cannot be loaded from the Hugging Face hub "
             f"({first_line(error)[:200]}). Check the name, the split and the network."

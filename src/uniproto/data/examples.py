@@ -1,4 +1,4 @@
-"""Examples for a language model: which columns of a table they are made of.
+"""Examples for a language model, and the columns of a table that form them.
 
 `curate`, `embed`, `finetune` and the functions of `uniproto.lm` read the same columns: `messages`,
 `instruction` (with `input`) and `output`, `prompt` and `completion`, `question` and `answer`, or
@@ -13,14 +13,14 @@ from typing import Any
 from uniproto.errors import InputFileError, InvalidInputError
 
 MESSAGES, TEXT = "messages", "text"
-FURTHER = "input"  # next to an instruction: what it is about, as in the data of Alpaca
+FURTHER = "input"  # the context of an instruction, as in the Alpaca data
 _PAIRS = (("instruction", "output"), ("prompt", "completion"), ("question", "answer"))
 
 
 def usual_columns(present: Sequence[str], like: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns an example is made of where none is named; empty where none has a usual name.
+    """The default columns of an example; empty if no column has a usual name.
 
-    Those of other rows (`like`) come first. Beside an `instruction`, `input` belongs to the prompt.
+    Those of other rows (`like`) come first. With an `instruction`, `input` belongs to the prompt.
 
     >>> usual_columns(["source", "instruction", "output"]), usual_columns(["messages", "source"])
     (('instruction', 'output'), ('messages',))
@@ -43,7 +43,7 @@ def example_columns(
     like: Sequence[str] = (),
     where: str = "the rows",
 ) -> tuple[str, ...]:
-    """The columns an example is made of: prompt and answer, messages, or one text.
+    """The columns of an example: prompt and answer, messages, or one text.
 
     >>> example_columns(["q", "a", "text"], "q", "a"), example_columns(["q", "a", "text"])
     (('q', 'a'), ('text',))

@@ -1,4 +1,4 @@
-"""Checks of the arguments of a `Problem`; each error says what to do."""
+"""Checks of the arguments of a `Problem`; each error names the remedy."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from uniproto.errors import (
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
-_NEAR_DUPLICATE = 0.01  # of the median distance: what min_distance='auto' calls the same example
-_SAMPLED_ROWS = 16  # each compared with
+_NEAR_DUPLICATE = 0.01  # of the median distance: min_distance='auto'
+_SAMPLED_ROWS = 16  # compared with each
 _SAMPLED_OTHERS = 4096  # for the median distance
-_SCALES_APART = 100  # times: a column that varies so much more than others decides alone
+_SCALES_APART = 100  # a column with this many times the spread of the others decides alone
 _SAMPLED_SCALES = 10_000  # rows
 _MOST_COLUMNS = 200
-AUTO = "auto"  # the metric that is decided by what the rows are
-_FEW_COLUMNS = 20  # more of them are a vector
-_OF_LENGTH_ONE = 1e-3  # how far lengths may be from 1
+AUTO = "auto"  # the metric is chosen by the rows
+_FEW_COLUMNS = 20  # more columns are a vector
+_OF_LENGTH_ONE = 1e-3  # tolerance of lengths 1
 
 
 def checked_costs(
@@ -40,9 +40,9 @@ def checked_costs(
     warn: bool = True,
     names: Sequence[str] = (),
 ) -> Costs:
-    """Costs of checked rows; `warn` where no column may drown the others, by their `names`.
+    """Costs of checked rows; `warn` if a column outweighs the others, by their `names`.
 
-    The metric `auto` is decided by what the rows are.
+    The metric `auto` is chosen by the rows.
     """
     metric = metric if metric == AUTO else metric_name(metric)
     if metric in MATRIX_METRICS and target is not None:
@@ -76,7 +76,7 @@ def checked_costs(
 
 
 def metric_for(rows: Any) -> str:
-    """The metric for rows that come without one.
+    """The metric for rows without a requested one.
 
     Embeddings, pictures and counts of words point in directions. In a few columns, such as
     coordinates, lengths count too, unless all rows have length 1.
@@ -96,7 +96,7 @@ def metric_for(rows: Any) -> str:
 
 
 def why_metric(costs: Any, *, prepared: bool) -> str:
-    """Why these costs suit their rows, where no metric was asked for."""
+    """The reason for the metric, if none was requested."""
     if prepared:
         return "the table's columns were made comparable"
     width = costs.source.shape[1]
@@ -106,11 +106,11 @@ def why_metric(costs: Any, *, prepared: bool) -> str:
 
 
 class ScaleWarning(DataWarning):
-    """Columns of very different scales are compared as they are, or one column by its sign."""
+    """A warning about columns of very different scales, or one column compared by its sign."""
 
 
 def warn_of_scales(rows: Any, metric: str, names: Sequence[str] = ()) -> None:
-    """Warn where a few columns decide every distance, because their numbers are so much larger."""
+    """Warn if a few columns decide every distance because their numbers are much larger."""
     if metric not in ("cosine", "euclidean", "sqeuclidean") or sp.issparse(rows):
         return
     if metric == "cosine" and rows.shape[1] == 1:
@@ -141,19 +141,19 @@ def warn_of_scales(rows: Any, metric: str, names: Sequence[str] = ()) -> None:
 
 
 def _are_equal(source: Any, target: Any) -> bool:
-    """Whether the target has exactly the rows of the source: then it is the source."""
+    """Whether the target has exactly the rows of the source, and so is the source."""
     if source is target:
         return True
     if source.shape != target.shape or source.dtype != target.dtype:
         return False
     if sp.issparse(source) or sp.issparse(target):
         return bool((source != target).nnz == 0)
-    parts = row_blocks(*source.shape)  # which may lie on disk
+    parts = row_blocks(*source.shape)  # possibly on disk
     return all(np.array_equal(source[part], target[part]) for part in parts)
 
 
 def _as_sparse(matrix: Any) -> Any:
-    """A sparse copy, in a type that sparse matrices know; rows on disk may have another."""
+    """A sparse copy, in a dtype that sparse matrices support; rows on disk may have another."""
     return sp.csr_matrix(matrix, dtype=float_type(matrix.dtype))
 
 
@@ -163,7 +163,7 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
     try:
         weights = np.asarray(values, dtype=np.float64)
         fit = weights.shape == (n,) and np.isfinite(weights).all() and weights.min() >= 0
-    except Exception:  # what foreign objects raise when converted can be anything
+    except Exception:  # foreign objects may raise anything when converted
         fit = False
     if not fit or weights.max() == 0:
         raise InvalidInputError(
@@ -171,7 +171,7 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
             parameter="target_weights",
         )
     with np.errstate(under="ignore"):
-        shares = weights / weights.max()  # tiny or huge weights neither vanish nor overflow
+        shares = weights / weights.max()  # tiny or huge weights neither underflow nor overflow
         shares = shares / math.fsum(shares)
     return np.where(weights > 0, np.maximum(shares, np.finfo(np.float64).tiny), 0.0)
 
@@ -179,7 +179,7 @@ def checked_weights(values: Any, n: int) -> NDArray[np.float64] | None:
 def twin_distance(
     min_distance: float | str | None, costs: Costs, without: NDArray[np.intp]
 ) -> float | None:
-    """The distance up to which two rows count as the same example; some have no vector."""
+    """The distance up to which two rows count as the same example. Some rows have no vector."""
     if min_distance is None:
         return None
     if not (isinstance(min_distance, str) and min_distance == AUTO):
@@ -201,7 +201,7 @@ def twin_distance(
 def rows_to_choose(
     include: Any, exclude: Any, m: int, without: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows that are given, and those that may join them; some have no vector."""
+    """The given rows, and those that may be added. Some rows have no vector."""
     given = as_rows(include, "include", m)
     if (skipped := np.intersect1d(given, without)).size:
         raise InvalidInputError(
@@ -219,7 +219,7 @@ def rows_to_choose(
 
 
 def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
-    """Refuse a k that the given rows exceed, or that the rows to choose from do not reach."""
+    """Refuse a k below the number of given rows, or above that of the available rows."""
     if len(initial) > k:
         raise InvalidInputError(
             f"must not hold more than k={k} rows (got {len(initial)}). Raise k.",

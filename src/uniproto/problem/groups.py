@@ -45,7 +45,7 @@ def quotas(
             f"target mass (got {k}).",
             parameter="k",
         )
-    # A share of k that is whole but for rounding counts as whole.
+    # A share of k that is whole up to rounding counts as whole.
     wanted = np.floor(k * share + 1e-9).astype(np.int64)
     quota = np.clip(wanted, smallest, largest)
     smallest_first = np.argsort(mass, kind="stable")
@@ -91,7 +91,7 @@ def _given_quotas(
 
 @dataclass(frozen=True)
 class SourceLimits:
-    """The sources of the pool's rows, as numbers, and how many rows of each may be chosen."""
+    """The sources of the pool's rows, as integers, and the limits on rows of each."""
 
     names: list[Hashable]
     source_of_row: NDArray[np.intp]
@@ -99,15 +99,15 @@ class SourceLimits:
     most: NDArray[np.int64]
 
     def counts(self, rows: NDArray[Any]) -> NDArray[np.int64]:
-        """How many of these rows each source gives."""
+        """The number of these rows from each source."""
         return np.bincount(self.source_of_row[rows], minlength=len(self.names))
 
     def among(self, rows: NDArray[np.intp]) -> SourceLimits:
-        """The same limits of these rows alone, which are numbered anew."""
+        """The same limits for these rows alone, renumbered from 0."""
         return replace(self, source_of_row=self.source_of_row[rows])
 
     def broken(self, rows: NDArray[Any]) -> list[str]:
-        """The sources that give too few or too many of these rows."""
+        """The sources with too few or too many of these rows."""
         counts = self.counts(rows)
         wrong = (counts < self.least) | (counts > self.most)
         return [str(self.names[place]) for place in np.flatnonzero(wrong)]
@@ -122,7 +122,7 @@ class SourceLimits:
         return np.asarray(is_open & (owed > 0) if owed.sum() >= left else is_open)
 
     def require(self, k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
-        """Refuse a k that the limits, and the rows there are, do not allow."""
+        """Refuse a k that the limits and the available rows do not allow."""
         given = self.counts(initial)
         available = given + self.counts(candidates)
         for name, low, high, has, rows in zip(
@@ -151,7 +151,7 @@ class SourceLimits:
 
 
 def checked_limits(limits: Limits | None, labels: Any, m: int) -> SourceLimits | None:
-    """The limits that are given, if any; `labels` are those of the rows.
+    """The given limits, if any; `labels` are those of the rows.
 
     >>> limits = checked_limits(Limits("kind", at_most={"b": 1}), ["a", "b", "b"], 3)
     >>> limits.names, limits.least.tolist(), limits.most.tolist()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Exact in int64 everywhere; small enough that a float64 solver which rescales its marginals moves
-# all of them together by less than a twentieth of a unit, so that rounding restores whole masses.
+# Exact in int64; small enough that a float64 solver which rescales its marginals changes them by
+# less than a twentieth of a unit in total, so that rounding restores whole masses.
 _LARGEST_TOTAL = 2**46
 
 

@@ -22,9 +22,9 @@ _NO_DISTANCES = ("dot", "precomputed", "similarity")
 
 @dataclass(frozen=True)
 class NearRows:
-    """Rows at most `distance` from another example: which, from which, and how far.
+    """Rows within `distance` of another example: their numbers, the examples, and the distances.
 
-    Rows that repeat another have no distance: `rules` say by which rule, `words` in what words.
+    Rows that repeat another have no distance: `rules` names the rule, `words` the shared words.
     """
 
     distance: float
@@ -35,7 +35,7 @@ class NearRows:
     words: tuple[str, ...] = ()
 
     def only(self, kept: NDArray[np.intp]) -> NearRows:
-        """Those among the rows `kept`, numbered by their places in it."""
+        """The matches among the rows `kept`, numbered by their positions in it."""
         places = np.searchsorted(kept, self.rows)
         there = np.flatnonzero(np.isin(self.rows, kept))
         return replace(
@@ -48,7 +48,7 @@ class NearRows:
         )
 
     def reasons(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Each row with the reason to drop it, as a record of the file `name` says it."""
+        """Each row with the reason to drop it, as recorded for the file `name`."""
         for place, row in enumerate(self.rows.tolist()):
             rule, words = ("near", "") if not self.rules else (self.rules[place], self.words[place])
             yield row, {"rule": rule, "of": name, "row": int(self.nearest[place]), "words": words}
@@ -60,7 +60,7 @@ class NearRows:
 def rows_near(
     source: Any, others: Any, distance: float, *, metric: str = "cosine", name: str = "exclude_near"
 ) -> NearRows:
-    """The source rows that are at most `distance` from one of the other rows.
+    """The source rows within `distance` of one of the other rows.
 
     Decontamination: no row of a benchmark, nor one that says the same, should be trained on.
 
@@ -74,12 +74,12 @@ def rows_near(
             f"needs a distance, such as cosine, not metric={metric!r}.", parameter=name
         )
     limit = require_distance(distance, name)
-    told_by = OF_FEATURES[metric].apart or metric  # as near-duplicates of the pool are told
+    told_by = OF_FEATURES[metric].apart or metric  # as for near-duplicates of the pool
     return near_targets(checked_costs(source, others, told_by, warn=False), limit)
 
 
 def require_distance(distance: Any, name: str) -> float:
-    """Refuse what is no distance."""
+    """Refuse a value that is not a distance."""
     if isinstance(distance, bool) or not finite_number(distance) >= 0:
         raise InvalidInputError(
             f"must have a distance of at least 0 (got {distance!r}).", parameter=name
@@ -88,7 +88,7 @@ def require_distance(distance: Any, name: str) -> float:
 
 
 def near_targets(costs: Costs, distance: float) -> NearRows:
-    """The rows that are at most `distance` from a target; each with its nearest one."""
+    """The rows within `distance` of a target, each with its nearest one."""
     m = costs.shape[0]
     lowest, nearest = np.full(m, np.inf), np.zeros(m, np.intp)
     for columns in costs.column_blocks():
@@ -103,7 +103,7 @@ def near_targets(costs: Costs, distance: float) -> NearRows:
             nearest[rows] = np.where(nearer, found + first, nearest[rows])
 
         parallel_for(look, row_blocks(m, columns.stop - columns.start))
-    # Blocks are rounded: what may be near is looked at again, in double precision.
+    # Blocks are rounded: recompute possible matches in double precision.
     rows = np.flatnonzero(lowest <= distance + costs.rounding)
     exact = np.array(
         [

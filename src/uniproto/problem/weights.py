@@ -32,12 +32,12 @@ from uniproto.runtime.threads import parallel_for, pieces_of
 WEIGHTS = {
     "balanced": "Balanced(labels)",
     "density": "Density()",
-}  # by the words of --target-weights
+}  # by their names in --target-weights
 
-_FLOOR = 0.01  # of the median distance: what a target with q copies counts as
+_FLOOR = 0.01  # of the median distance, for a target with q copies
 _RERANKED = 4  # neighbours on either side of the q-th whose order single precision may have wrong
-_PAIR_ENTRIES = 2**21  # features of pairs held at once, in double precision
-_SHARE_FOR_LISTS = 8  # of the memory allowed
+_PAIR_ENTRIES = 2**21  # features of pairs in memory at a time, in double precision
+_SHARE_FOR_LISTS = 8  # of the allowed memory
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Density:
             )
 
     def __str__(self) -> str:
-        """As the command line writes it.
+        """The notation of the command line.
 
         >>> str(Density(q=30, alpha=4))
         'density:q=30,alpha=4'
@@ -96,7 +96,7 @@ class Density:
         return (distances / distances.max()) ** float(self.alpha)
 
     def _distances(self, among: Costs, device: str, memory: int) -> NDArray[np.float64]:
-        """From every target to its q-th nearest other one."""
+        """The distance from every target to its q-th nearest other one."""
         n, q = among.shape[0], operator.index(self.q)
         if n <= q:
             raise InvalidInputError(
@@ -105,7 +105,7 @@ class Density:
                 parameter="target_weights",
             )
         length = q + 1 + _RERANKED
-        # Exact lists even where the selection's own are approximate: others must find the same.
+        # Exact lists even if the selection's are approximate, so that the weights are reproducible.
         index = make_builder(device, "exact", among).index(among)
         found = np.empty(n)
         for piece in pieces_of(n, rows_at_once(length, memory // _SHARE_FOR_LISTS)):
@@ -143,7 +143,7 @@ def weights_from(
     memory: int,
     without: NDArray[np.intp],
 ) -> tuple[Any, str | None]:
-    """The weights of the targets, and how the record names those that are computed here.
+    """The weights of the targets, and the recorded name of those that are computed here.
 
     Targets `without` a vector weigh nothing.
     """
@@ -216,7 +216,7 @@ def _is_symmetric(costs: Costs) -> bool:
 def _exact_distances(
     costs: FeatureCosts, rows: NDArray[np.intp], others: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """From each row to its own others, from differences in double precision: copies are 0 apart."""
+    """The distances of each row to its own others, in double precision; exactly 0 for copies."""
     distances = np.empty(others.shape)
     step = max(1, _PAIR_ENTRIES // (others.shape[1] * costs.target.shape[1]))
 
