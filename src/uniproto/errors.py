@@ -1,4 +1,4 @@
-"""What can go wrong, each with its remedy.
+"""Errors and warnings, each with a remedy.
 
 Every message has the same form: the parameter, the constraint, what was received, what to do.
 """
@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
-_LONGEST_SHOWN = 500  # characters of what was received: enough to know it again
+_LONGEST_SHOWN = 500  # characters of the received value that a message shows
 
 
 class UniprotoError(Exception):
@@ -49,15 +49,15 @@ class WrongTypeError(InvalidInputError, TypeError):
 
 
 class InfeasibleError(UniprotoError, ValueError):
-    """Every argument is legal, but together they admit no answer."""
+    """Every argument is valid, but together they have no solution."""
 
 
 class TooFewApartError(InfeasibleError):
-    """Fewer rows than asked for are far enough apart."""
+    """Fewer rows than requested are far enough apart."""
 
 
 class SolverError(UniprotoError, RuntimeError):
-    """A numerical solver ended without a trustworthy answer."""
+    """A numerical solver did not converge to a reliable result."""
 
 
 class MissingExtraError(UniprotoError, ImportError):
@@ -73,7 +73,7 @@ class MissingExtraError(UniprotoError, ImportError):
 
 @contextmanager
 def needing(purpose: str, extra: str) -> Iterator[None]:
-    """Say of packages that are not installed which extra has them."""
+    """Turn an import error into one that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -100,13 +100,13 @@ class ChangedInputError(InputFileError):
 
 
 class DataWarning(UserWarning):
-    """The data may not be what you think: a column that decides alone, an unusual encoding, …"""
+    """A warning about the data: a column that decides alone, an unusual encoding, …"""
 
 
 def warn_of_data(
     text: str, category: type[Warning] = DataWarning, through: tuple[str, ...] = ()
 ) -> None:
-    """Warn where the caller's own code is, however deep in here the doubt arose.
+    """Warn at the line of the caller's own code, however deep the call stack.
 
     `through` are packages that have called this one for the caller.
     """
@@ -138,7 +138,7 @@ _flags: Mapping[str, str] = {}
 
 @contextmanager
 def called(flags: Mapping[str, str]) -> Iterator[None]:
-    """Call parameters by these options of the command that is running, in errors and warnings.
+    """Name parameters by these options of the running command in errors and warnings.
 
     >>> with called({"min_distance": "--min-distance"}):
     ...     print(quoted("min_distance"), quoted("rows"))
@@ -153,7 +153,7 @@ def called(flags: Mapping[str, str]) -> Iterator[None]:
 
 
 def quoted(parameter: str) -> str:
-    """How a message calls a parameter: by its name in quotes, or by the option of a command.
+    """A parameter's name in messages: in quotes, or as the option of a command.
 
     >>> print(quoted("target_weights"))
     'target_weights'
@@ -162,7 +162,7 @@ def quoted(parameter: str) -> str:
 
 
 def asking(python: str, option: str, value: str = "") -> str:
-    """How to ask for something: in Python, or by an option of the command that is running.
+    """How to request something: in Python, or by an option of the running command.
 
     >>> asking("features=Columns(ignore=['id'])", "ignore", "id")
     "features=Columns(ignore=['id'])"
@@ -175,7 +175,7 @@ def asking(python: str, option: str, value: str = "") -> str:
 
 
 def printable(text: object) -> str:
-    """Escape control characters and those that reorder text, so that a terminal can show it.
+    """Escape control characters and those that reorder text, for printing in a terminal.
 
     Joiners stay, because scripts and emoji need them.
 
@@ -199,7 +199,7 @@ def require_name(parameter: str, received: object, valid: Collection[str]) -> No
 
     >>> require_name("metric", "cosine", ("cosine", "l1"))
     """
-    # Arrays and the like neither are names nor compare with them.
+    # Arrays and the like are not names, and cannot be compared with them.
     if not isinstance(received, str) or received not in valid:
         raise unknown_name(parameter, received, valid)
 
@@ -215,7 +215,7 @@ def unknown_name(parameter: str, received: object, valid: Iterable[str]) -> Inva
 def known_keywords(
     function: Callable[_Given, _Returned], also: Iterable[str] = ()
 ) -> Callable[_Given, _Returned]:
-    """Refuse keywords that a function does not have, and offer the nearest that it has.
+    """Refuse unknown keywords of a function, and offer the nearest known one.
 
     `also` are those that it passes on.
 

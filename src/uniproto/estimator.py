@@ -29,7 +29,7 @@ from uniproto.selection.prototypes import costs_by_block
 
 
 class _Prototypes(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What both estimators do: choose prototypes, and find the costs of rows to them."""
+    """The common part of both estimators: choosing prototypes, and the costs of rows to them."""
 
     def __init__(
         self,
@@ -115,12 +115,14 @@ class _Prototypes(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _costs_by_block(self, X: Any, *, saturated: bool = True) -> Iterator[NDArray[Any]]:
         check_is_fitted(self, "selection_")
-        metric = self.selection_.details.metric  # of the fit, whatever set_params has changed since
+        metric = (
+            self.selection_.details.metric
+        )  # of the fit, even if set_params has changed it since
         rows, prototypes = self._checked_rows(X, "X", metric), self.prototypes_
         if self._prepares:
             given = self.selection_.details.given
             rows, prototypes = given.features(rows, "X"), given.features(prototypes)
-        # A pickle may be memory-mapped; the prototypes are few and belong in memory.
+        # A pickle may be memory-mapped; copy the prototypes, which are few, into memory.
         prototypes = as_matrix(prototypes, "prototypes_")
         dtype = np.result_type(rows.dtype, prototypes.dtype)
         width = self.selection_.details.bandwidth
@@ -147,7 +149,7 @@ class _Prototypes(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         kinds = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
         try:  # as scikit-learn requires, except that our error for NaN names the row
             rows = validate_data(self, values, reset=reset, ensure_all_finite=False, **kinds)
-        except Exception as error:  # what foreign objects raise when converted can be anything
+        except Exception as error:  # foreign objects may raise anything when converted
             kind = WrongTypeError if isinstance(error, TypeError) else InvalidInputError
             raise kind(f"{parameter!r} must be rows of numbers, as in fit ({error}).") from error
         rows = as_matrix(rows, parameter)
@@ -267,7 +269,7 @@ def _is_frame(values: Any) -> bool:
 
 
 def _is_mixed(values: Any) -> bool:
-    """Whether these are the rows of a table that does not hold numbers alone."""
+    """Whether these are the rows of a table with other than numeric columns."""
     return _is_frame(values) and not all(
         is_numeric(field.type) for field in arrow_table(values, "X").schema
     )

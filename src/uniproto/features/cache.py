@@ -1,4 +1,4 @@
-"""Vectors computed before, found again by what they were computed from.
+"""A cache of vectors, keyed by the content they were computed from.
 
 A vector's key is the SHA-256 of the item's content; vectors of one model (its weights, its
 preprocessing, its precision) share an SQLite database in a folder named after the model's digest.
@@ -38,14 +38,14 @@ _TABLE = """CREATE TABLE IF NOT EXISTS vectors
 
 @dataclass(frozen=True)
 class CachedVector:
-    """A vector that was computed before, and what was noted about it."""
+    """A cached vector and its flag."""
 
     vector: NDArray[np.float32]
     flags: int
 
 
 def cache_folder() -> Path:
-    """The folder of all caches: UNIPROTO_CACHE, or the usual one of this system."""
+    """The folder of all caches: UNIPROTO_CACHE, or the system's default."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     home = Path.home()
@@ -57,11 +57,11 @@ def cache_folder() -> Path:
 
 
 def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:
-    """The SHA-256 of each file, read only where its path, size or time is new."""
+    """The SHA-256 of each file, recomputed only if its path, size or time has changed."""
     cache = cache_folder() / _DIGESTS
     try:
         known = dict(json.loads(cache.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is written again
+    except (OSError, ValueError, TypeError):  # missing or damaged: it is written again
         known = {}
     found = {}
     for file in files:
@@ -70,7 +70,7 @@ def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:
         if not isinstance(known.get(key), str):
             known[key] = file_digest(file)
         found[file] = known[key]
-    with contextlib.suppress(OSError):  # it only saves time: without it, files are read again
+    with contextlib.suppress(OSError):  # only saves time; without it, files are read again
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_json(cache, dict(list(known.items())[-_MOST_DIGESTS:]))
     return found
@@ -82,7 +82,7 @@ def open_cache(cache: bool | str | os.PathLike[str], model_digest: str) -> Vecto
         return VectorCache(None, required=False)
     try:
         root = cache_folder() if cache is True else Path(cache)
-    except RuntimeError:  # there is no home folder
+    except RuntimeError:  # no home folder
         return VectorCache(None, required=False)
     named = cache is not True or VARIABLE in os.environ
     return VectorCache(root / "embeddings" / model_digest[:32], required=named)
@@ -105,7 +105,7 @@ class VectorCache:
         self.folder = folder
         self.note = ""
         self._required = required
-        self._lock = threading.Lock()  # pictures are looked up by several threads
+        self._lock = threading.Lock()  # several threads look up pictures
         self._database: sqlite3.Connection | None = None
         if folder is not None:
             with self._reporting(folder):
@@ -119,14 +119,14 @@ class VectorCache:
         self._close()
 
     def find(self, key: bytes) -> CachedVector | None:
-        """The vector of this content, if it is there and undamaged."""
+        """The vector of this content, if it is cached and undamaged."""
         select = "SELECT flags, checksum, vector FROM vectors WHERE key = ?"
         row = None
         with self._lock, self._reporting(self.folder):
             if self._database is not None:
                 row = self._database.execute(select, (key,)).fetchone()
         flags, checksum, content = row or (None, None, None)
-        if not (isinstance(flags, int) and isinstance(content, bytes)):  # none, or damaged
+        if not (isinstance(flags, int) and isinstance(content, bytes)):  # missing or damaged
             return None
         vector = np.frombuffer(content, "<f4").astype(np.float32)
         is_own = checksum == _checksum(key, flags, content)
@@ -148,10 +148,10 @@ class VectorCache:
 
     @contextlib.contextmanager
     def _reporting(self, folder: Path | None) -> Iterator[None]:
-        """Report a broken database; the run goes on unless the user named it."""
+        """Report a broken database, which is an error only if the user named it."""
         try:
             yield
-        except (OSError, sqlite3.OperationalError) as error:  # of a disk, or of another process
+        except (OSError, sqlite3.OperationalError) as error:  # from a disk, or from another process
             self._close()
             reason = getattr(error, "strerror", None) or error
             if self._required:

@@ -1,4 +1,4 @@
-"""From items to vectors, whatever the items are: windows, the cache, batches, skipped rows."""
+"""From items to vectors, for items of any kind: windows, cache, batches, skipped rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uniproto.runtime.progress import Advance, Progress
 ON_ERROR = ("fail", "skip")
 TRUNCATED = 1  # a flag: the text was longer than the model reads
 _BATCHES_PER_WINDOW = 16
-_NAMED = 3  # how many bad rows a message names
+_NAMED = 3  # bad rows that a message names
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Embedded:
 
 @dataclass(frozen=True)
 class ReadItem:
-    """An item that was read: the digest of its content and, unless known, the model's input.
+    """An item that was read: the digest of its content and, unless cached, the model's input.
 
     `reason` says why it has no vector; where that is `expected`, it is skipped and counted,
     whatever is done about errors.
@@ -65,32 +65,32 @@ class ReadItem:
 
     key: bytes = b""
     model_input: Any = None
-    size: int = 0  # inputs of one size are put into one batch
+    size: int = 0  # inputs of similar size share a batch
     flags: int = 0
     reason: str = ""
     expected: bool = False
 
 
 class Model(Protocol):
-    """What turns items into vectors. Nothing heavy is loaded before a vector must be computed."""
+    """Turns items into vectors. Nothing heavy is loaded before a vector must be computed."""
 
     name: str
-    identity: str  # of everything that vectors depend on
+    identity: str  # a digest of everything that vectors depend on
     batch_size: int
 
     def read(self, items: Sequence[Any], is_known: Callable[[bytes], bool]) -> list[ReadItem]:
-        """Check items and make the model's inputs of those whose vector is not known."""
+        """Check items, and make the model's inputs of those without a cached vector."""
 
     def vectors(self, inputs: Sequence[Any]) -> NDArray[np.float32]:
         """One batch."""
 
 
 class ModelOfTexts(ABC):
-    """What models of texts and examples share: each content is checked, looked up, read once."""
+    """The common parts of models of texts and examples: each content is checked and read once."""
 
-    what_is_wrong: Callable[[Any], str | None]  # why an item has no vector
-    expected = ""  # such a reason that is none to fail
-    content: Callable[[Any], bytes]  # what an item's vector is known by
+    what_is_wrong: Callable[[Any], str | None]  # the reason why an item has no vector
+    expected = ""  # such a reason that is not an error
+    content: Callable[[Any], bytes]  # the cache key of an item's vector
 
     @abstractmethod
     def inputs(self, items: list[Any]) -> list[tuple[Any, int, int]]:
@@ -145,7 +145,7 @@ def embed(
     vectors = np.empty((0, 0), np.float32)
     skipped: list[tuple[int, str]] = []
     content = hashlib.sha256()
-    computed: set[bytes] = set()  # a later window finds these in the cache, too
+    computed: set[bytes] = set()  # later windows find these in the cache, too
     known: dict[bytes, CachedVector] = {}  # of the window, from the cache
     counts, expected = {"computed": 0, "from_cache": 0, "truncated": 0}, 0
 
@@ -158,7 +158,7 @@ def embed(
         open_cache(cache, digest) as stored,
         Progress(progress).stage(f"embedding {what}", total) as advance,
     ):
-        remaining, batches = enumerate(items), 1  # a short first window: people see it move
+        remaining, batches = enumerate(items), 1  # a short first window shows progress early
         while window := list(itertools.islice(remaining, batches * model.batch_size)):
             batches = min(2 * batches, _BATCHES_PER_WINDOW)
             known.clear()
@@ -172,7 +172,7 @@ def embed(
                     expected += item.expected
                     continue
                 vector = made[item.key] if item.key in made else known[item.key]
-                if not rows:  # one array for all: what is not filled takes no memory
+                if not rows:  # one array for all; unfilled parts take no memory
                     vectors = np.empty((max(total, 1), len(vector.vector)), np.float32)
                 vectors[len(rows)] = vector.vector
                 rows.append(row)
@@ -205,7 +205,7 @@ def _compute(
     stored: VectorCache,
     advance: Advance,
 ) -> tuple[dict[bytes, CachedVector], dict[bytes, str]]:
-    """Vectors of the items that have a model input, each content once, like sizes together."""
+    """Vectors of the items that have a model input, each content once, similar sizes together."""
     fresh = {item.key: item for item in found if item.model_input is not None}
     ordered = sorted(fresh.values(), key=lambda item: -item.size)
     made: dict[bytes, CachedVector] = {}
@@ -255,11 +255,11 @@ def in_words(skipped: Sequence[tuple[int, str]], most: int = _NAMED) -> str:
 
 
 class UnreadableRowsError(InputFileError):
-    """Rows that must be embedded cannot be."""
+    """The error for rows that cannot be embedded."""
 
 
 def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRowsError:
-    """What to say where every row was wanted."""
+    """The error if every row was required."""
     return UnreadableRowsError(
         f"Every row must hold {_ONE[what]} that can be read, also {in_words(skipped)}. Fix those "
         "rows, or skip them with --on-error skip (in Python on_error='skip')."
@@ -269,7 +269,7 @@ def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRow
 def usable_rows(
     reasons: Sequence[str | None], what: str, where: object, on_error: str, *, expected: str = ""
 ) -> list[bool]:
-    """Which rows can be embedded, by what is wrong with each; refuses what may not be skipped."""
+    """Which rows can be embedded, by their problems; raises if rows may not be skipped."""
     found = [(row, reason) for row, reason in enumerate(reasons) if reason is not None]
     unexpected = [(row, reason) for row, reason in found if reason != expected]
     if unexpected and on_error == "fail":

@@ -1,4 +1,4 @@
-"""Pictures as vectors: `embed_images`, and the models it runs, by name or folder."""
+"""Pictures as vectors: `embed_images` with its models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "efficientnet-lite0"
 _PURPOSE = "Embedding pictures"
-_VERSION = 1  # raise it when what is computed here changes
+_VERSION = 1  # increase when the computed vectors change
 _BATCH, _BATCH_ON_GPU = 32, 128
 _SIDE = 160
 
@@ -137,7 +137,7 @@ def find_image_model(
 
 
 def _kind_and_place(name: str, *, download: bool) -> tuple[Any, Any]:
-    """The class that runs a model, and its folder, or what timm calls it."""
+    """The class that runs a model, and its folder or timm name."""
     if name.lower() == DEFAULT and not Path(name).is_dir():
         return EfficientNetLite0, None
     if _is_timm_name(name):
@@ -154,7 +154,7 @@ def _kind_and_place(name: str, *, download: bool) -> tuple[Any, Any]:
 
 
 def _is_timm_name(name: str) -> bool:
-    """Whether timm has a network of that name. What has no owner is timm's, or unknown."""
+    """Whether timm has a network of that name. Names without an owner are timm's, or unknown."""
     bare = name.removeprefix("timm/")
     if Path(name).expanduser().is_dir() or "/" in bare or bare.startswith((".", "~")):
         return False
@@ -182,7 +182,7 @@ def _require_timm(name: str) -> None:
 
 
 def _require_timm_weights(name: str) -> None:
-    """Refuse a network whose weights timm would have to fetch; it has no option not to."""
+    """Refuse a network whose weights timm would download; it has no offline option."""
     import timm
 
     config = timm.get_pretrained_cfg(name.removeprefix("timm/"))
@@ -195,7 +195,7 @@ def _require_timm_weights(name: str) -> None:
 
 
 class _ImageModel(ABC):
-    """What picture models share: reading and decoding, on all cores."""
+    """The common parts of picture models: reading and decoding on all cores."""
 
     def __init__(
         self, name: str, place: Any, batch_size: int, device: str, folder: Path | None
@@ -237,7 +237,7 @@ class _ImageModel(ABC):
 
     @abstractmethod
     def _weights(self) -> str:
-        """What identifies the weights and the preprocessing."""
+        """The identity of the weights and the preprocessing."""
 
     def _prepare(self) -> None:  # noqa: B027  most need nothing
         """Prepare what `_input` needs, before threads use it."""
@@ -337,7 +337,7 @@ class TimmModel(_ImageModel):
     timm_prefix = ""
 
     def _weights(self) -> str:
-        """The weights themselves: timm keeps them in many places."""
+        """A digest of the weights themselves, as timm stores them in many places."""
         self._prepare()
         digest = hashlib.sha256(repr(sorted(self._config.items())).encode())
         for key, values in self._created.state_dict().items():
@@ -371,7 +371,7 @@ class TimmModel(_ImageModel):
 
 
 class TimmFolder(TimmModel):
-    """A timm network in a folder, whose files are known by their digest before they are loaded."""
+    """A timm network in a folder, whose files are hashed before they are loaded."""
 
     timm_prefix = "local-dir:"
 

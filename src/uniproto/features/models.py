@@ -1,4 +1,4 @@
-"""Models by name or path: a folder on this machine, from a package or from the hub's cache."""
+"""Find models by name or path: a local folder, a package, or the hub's cache."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from uniproto.runtime.gpu import driver_sees_gpu
 
 _NOT_WEIGHTS = (".md", ".png", ".jpg", ".gitattributes", ".lock")
 _CONFIGURATIONS = ("config.json", "modules.json", "adapter_config.json")
-_PATIENCE = 10.0  # seconds the hub has to answer
+_PATIENCE = 10.0  # seconds to wait for the hub
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.onnx", "*.ot", "onnx/*", "openvino/*", "coreml/*"]
 _OTHER_WEIGHTS = [*_OTHER_FRAMEWORKS, "*.bin", "*.pt", "*.pth", "*.gguf"]  # other than safetensors
 
 
 def require_packages(packages: Sequence[str], purpose: str, extra: str) -> None:
-    """Refuse a model where the packages it runs on are missing."""
+    """Refuse a model if packages that it needs are missing."""
     if any(find_spec(package) is None for package in packages):
         raise MissingExtraError(purpose, extra)
 
 
 def find_model(name: str, *, download: bool = True) -> Path:
-    """Where a model is: its folder, its .gguf file, or a snapshot from the Hugging Face hub.
+    """The location of a model: its folder, .gguf file, or snapshot from the Hugging Face hub.
 
-    Where the hub cannot be reached, and without `download`, its cache on this machine serves. A
+    If the hub cannot be reached, and without `download`, the local cache is used. A
     folder must look like a model's before its files are read: one that is named by mistake can be
     all of the disk.
     """
@@ -78,7 +78,7 @@ def find_model(name: str, *, download: bool = True) -> Path:
 
 
 def _is_path(name: str) -> bool:
-    """Whether this can only be a path: hub names are `name` or `owner/name`."""
+    """Whether this can only be a path, as hub names are `name` or `owner/name`."""
     return (
         name.startswith((".", "/", "~"))
         or name.endswith(".gguf")
@@ -89,7 +89,7 @@ def _is_path(name: str) -> bool:
 
 
 def require_digest(identity: str, name: str, digest: str | None) -> None:
-    """Refuse a model other than the one that a record was made with, before it is loaded."""
+    """Refuse a model other than the recorded one, before it is loaded."""
     if digest is not None and identity_digest(identity) != digest:
         raise ChangedInputError(
             f"The model {name!r} must be the one with the digest {digest[:12]}…. The one on this "
@@ -104,7 +104,7 @@ def identity_digest(identity: str) -> str:
 
 
 def model_identity(place: Path) -> str:
-    """What a model is: the hub's commit where it is a snapshot, else a digest of its files."""
+    """The identity of a model: the commit of a hub snapshot, otherwise a digest of its files."""
     if place.is_file():
         return file_digest(place)
     resolved = place.resolve()
@@ -122,7 +122,7 @@ def model_identity(place: Path) -> str:
 
 
 def read_settings(path: Path, kind: type[Any] = dict) -> Any:
-    """A configuration file: an object, or a list of them; an empty one where there is none."""
+    """A configuration file: an object or a list of objects; empty if it does not exist."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         parts = found if isinstance(found, list) else [found]
@@ -140,7 +140,7 @@ def read_settings(path: Path, kind: type[Any] = dict) -> Any:
 
 
 def torch_device(device: str) -> Any:
-    """The device of that name; `auto` takes a GPU where there is one."""
+    """The device of that name; `auto` prefers a GPU."""
     import torch
 
     if device == "auto":
@@ -172,7 +172,7 @@ def loading(
     requirement: str = "the model must be a complete one of a known kind",
     remedy: str = "Copy or download it again, or use another.",
 ) -> Iterator[None]:
-    """Turns what a library says about files that cannot be loaded into one clear message."""
+    """Turn a library's errors about files that cannot be loaded into one clear message."""
     try:
         with _quiet_transformers():
             yield
@@ -185,8 +185,8 @@ def loading(
             f"{name}: the model needs the package {error.name!r}, which is not installed. "
             f"Install it with: pip install {error.name}"
         ) from error
-    except Exception as error:  # libraries may raise any error of a damaged file
-        # The first line, and the second where the first only announces it.
+    except Exception as error:  # libraries may raise anything for a damaged file
+        # The first line, and the second if the first only introduces it.
         reason = " ".join(str(error).replace(":\n", ": ").split("\n")[0].split())[:240]
         raise InputFileError(
             f"{name}: {requirement}. It could not be loaded ({reason or type(error).__name__}). "
@@ -196,7 +196,7 @@ def loading(
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Silence a library while a model loads; what matters is checked here."""
+    """Silence a library while it loads a model; problems are checked for here."""
     try:
         from transformers.utils import logging
     except ImportError:
@@ -225,7 +225,7 @@ def load_network(load: Any, folder: Path, name: str) -> tuple[Any, bool]:
 
 
 def require_weights(name: str, missing: Collection[str]) -> None:
-    """Refuse a model without some of its weights: they would be random numbers."""
+    """Refuse a model that lacks weights, which would be initialised at random."""
     if missing:
         raise InputFileError(
             f"{name}: the model must have all its weights. {len(missing)} of them are missing, "

@@ -1,4 +1,4 @@
-"""Pictures from files, bytes and arrays: upright, in RGB, or the reason why not."""
+"""Read pictures from files, bytes and arrays: upright, in RGB, or the reason why not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDINGS = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff",
     ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".tga", ".ico",
 )
-# The formats that Pillow may read. Other formats, such as EPS, start programs to be read.
+# The formats that Pillow may read. Others, such as EPS, would start external programs.
 FORMATS = (
     "PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF", "ICO",
     "TGA",
@@ -36,7 +36,7 @@ _LONGEST_REASON = 120  # characters of a decoder's message
 
 
 class UnreadableError(Exception):
-    """A picture that cannot be read; the text says why."""
+    """A picture that cannot be read, with the reason."""
 
 
 def pictures_in(folder: Path) -> list[str]:
@@ -86,9 +86,9 @@ def content_of(item: Any, folder: Path | None = None) -> tuple[bytes, Any]:
 
 
 def open_picture(content: bytes) -> Image:
-    """An encoded picture of a known format and an honest size; its pixels are not decoded yet.
+    """An encoded picture of a known format and allowed size; its pixels are not decoded yet.
 
-    Whatever opens a picture opens it here: a file's name says nothing about what it holds.
+    All pictures are opened here, because a file's name does not show its format.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -117,7 +117,7 @@ def decoded(content: Any) -> Image:
     if isinstance(content, np.ndarray):
         return Image.fromarray(content)
     if not isinstance(content, bytes):
-        return content  # a PIL image, made upright before
+        return content  # a PIL image, already upright
     with _decoding(), open_picture(content) as image:
         return upright(image)
 
@@ -136,7 +136,7 @@ def _decoding() -> Iterator[None]:
 
 
 def upright(image: Any) -> Image:
-    """Turned as its EXIF orientation says, in RGB; what is transparent shows white."""
+    """Rotated by its EXIF orientation, in RGB, with transparency on white."""
     from PIL import Image, ImageOps
 
     if 0 in image.size:
@@ -170,13 +170,13 @@ def large_pictures() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        # Notes on metadata (odd TIFF tags, broken EXIF) do not touch the pixels.
+        # Warnings about metadata (odd TIFF tags, broken EXIF) do not affect the pixels.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
         yield
 
 
 def read_picture(name: str, folder: Path | None = None) -> bytes:
-    """The content of a picture's file, which must be a regular one of a sensible size."""
+    """The content of a picture's file, which must be regular and of a sensible size."""
     path = Path(name) if folder is None else folder / name
     try:
         if path.is_dir() or is_endless(path):

@@ -1,4 +1,4 @@
-"""Texts as vectors: `embed_text`, the models it runs, by name or folder; and counts of words."""
+"""Texts as vectors: `embed_text` with its models, and word counts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from uniproto.features.models import (
 DEFAULT = "all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT.lower(), f"sentence-transformers/{DEFAULT}".lower()}
 _PURPOSE = "Embedding texts"
-_VERSION = 1  # raise it when what is computed here changes
+_VERSION = 1  # increase when the computed vectors change
 _BATCH, _BATCH_ON_GPU = 32, 256
 _WORDS = re.compile(r"\w+|[^\w\s]+")
 
@@ -89,7 +89,7 @@ def embed_text(
     _require_several(texts)
     if hasattr(texts, "to_pylist"):  # an Arrow array
         texts = texts.to_pylist()
-    listed: Any = texts if isinstance(texts, Sized) else list(texts)  # they are looked at twice
+    listed: Any = texts if isinstance(texts, Sized) else list(texts)  # iterated twice
     return embed(
         listed,
         len(listed),
@@ -146,7 +146,7 @@ def _packaged(name: str) -> Path | None:
 
 
 def _pooling(folder: Path) -> dict[str, Any] | None:
-    """How token vectors become one; None where only sentence-transformers can do it.
+    """The pooling of token vectors; None if only sentence-transformers supports it.
 
     A folder without modules.json is a plain model: the mean over its tokens.
     """
@@ -166,7 +166,7 @@ def _pooling(folder: Path) -> dict[str, Any] | None:
 
 
 def _pooling_mode(config: Mapping[str, Any]) -> str | None:
-    """`mean` or `cls` where that is all there is to it."""
+    """`mean` or `cls` if the model only pools; otherwise None."""
     if "pooling_mode" in config:
         mode = config["pooling_mode"]
         return mode if mode in ("mean", "cls") else None
@@ -176,7 +176,7 @@ def _pooling_mode(config: Mapping[str, Any]) -> str | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which is no character: no tokenizer takes it.
+    """Whether a text has no lone surrogate, which tokenizers refuse.
 
     >>> is_unicode("é"), is_unicode("\\ud800")
     (True, False)
@@ -189,7 +189,7 @@ def is_unicode(text: str) -> bool:
 
 
 def what_is_wrong(text: Any) -> str | None:
-    """Why a value is no text that can be embedded.
+    """The reason why a value cannot be embedded as a text.
 
     >>> what_is_wrong("  "), what_is_wrong(None), what_is_wrong("x")
     ('only white space', 'missing', None)
@@ -210,7 +210,7 @@ def what_is_wrong(text: Any) -> str | None:
 
 
 class _TextModel(ModelOfTexts):
-    """What models of texts share: which texts there are, and what they are known by."""
+    """The common parts of text models: checking texts, and their cache keys."""
 
     what_is_wrong = staticmethod(what_is_wrong)
     content = staticmethod(lambda text: text.encode("utf-8", "surrogatepass"))
@@ -272,7 +272,7 @@ class TransformersModel(_TextModel):
         return checked_vectors(pooled.float().cpu().numpy(), len(inputs), self.name)
 
     def _require_known_tokens(self, highest: int) -> None:
-        """Refuse tokens without a vector, which a network would look up beyond its table."""
+        """Refuse token ids outside of the model's embedding table."""
         table = self._network.get_input_embeddings()
         known = getattr(table, "num_embeddings", None)
         if known is not None and highest >= known:
@@ -318,7 +318,7 @@ class TransformersModel(_TextModel):
         ]
         self._longest = min([n for n in limits if isinstance(n, int) and 0 < n < 10**6] or [512])
         pad = self._tokenizer.pad_token_id
-        self._pad = 0 if pad is None else pad  # masked: any token will do
+        self._pad = 0 if pad is None else pad  # masked, so any token works
 
     def _load_network(self) -> None:
         from transformers import AutoModel
@@ -330,7 +330,7 @@ class TransformersModel(_TextModel):
 
 
 class SentenceTransformersModel(_TextModel):
-    """A model with parts of its own, which the library sentence-transformers runs."""
+    """A model with further modules, run by the library sentence-transformers."""
 
     def __init__(self, name: str, folder: Path, batch_size: int, device: str) -> None:
         super().__init__(name, folder, batch_size, device)
@@ -378,7 +378,7 @@ class SentenceTransformersModel(_TextModel):
 
 
 def _require_known_parts(name: str, folder: Path) -> None:
-    """Refuse a folder whose parts are classes of other packages: those can be any code."""
+    """Refuse a folder whose modules are classes of other packages, which could run any code."""
     parts = [str(module.get("type", "")) for module in read_settings(folder / "modules.json", list)]
     foreign = [part for part in parts if not part.startswith("sentence_transformers.")]
     if foreign:
@@ -389,7 +389,7 @@ def _require_known_parts(name: str, folder: Path) -> None:
 
 
 def hashed_ngrams(texts: Iterable[Any], *, n: int = 2, buckets: int = 10_000) -> sp.csr_matrix:
-    """Count the words of each text, and the runs of up to n words, in a fixed number of buckets.
+    """Count the words and n-grams of each text in a fixed number of buckets.
 
     >>> counts = hashed_ngrams(["one two two", "two"], buckets=100)
     >>> counts.shape, counts.sum(axis=1).ravel().tolist()
