@@ -130,6 +130,7 @@ def make_report(spec: ReportSpec) -> None:
         comparison=_comparison(folder, selection),
         certifier=certifier,
         excluded=_excluded(place_of(folder, EXCLUDED, EXCLUDED)),
+        **_nouns(manifest),
     )
     if not spec.quiet:
         print(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
@@ -137,6 +138,12 @@ def make_report(spec: ReportSpec) -> None:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
+
+
+def _nouns(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the page of a curation calls its rows and their labels."""
+    is_curation = "keep_duplicates" in manifest.get("arguments", {})
+    return {"noun": "chosen row", "kind": "source"} if is_curation else {}
 
 
 def _excluded(path: Path) -> list[Excluded]:

@@ -135,6 +135,8 @@ class Worst:
 class Content:
     """The page of a selection. Of the `items` the first `drawn` are on the map.
 
+    `noun` is what a chosen row is called, and `kind` what its label is: a class or a source.
+
     `certifier` names the call that proves a lower bound, for a selection without one. Default:
     `Selection.certify`, which has to be called before saving.
     """
@@ -152,10 +154,12 @@ class Content:
         comparison: Mapping[str, Any] | None = None,
         certifier: str | None = None,
         excluded: Sequence[Excluded] = (),
+        noun: str = "prototype",
+        kind: str = "class",
     ) -> None:
         self.selection, self.source, self.target, self.problem = selection, source, target, problem
-        self.title, self.commands = title or "Prototypes", commands
-        self.excluded = excluded
+        self.title, self.commands = title or f"{noun.capitalize()}s", commands
+        self.excluded, self.noun = excluded, noun
         in_python = "'selection.certify()'" + (" before saving" if problem is None else "")
         self.certifier = certifier or in_python
         same_set = is_one_set(problem, selection.details.shape)
@@ -185,8 +189,13 @@ class Content:
         self.pictures, self.gaps = self._album.uris, self._album.gaps()
         self._labels = as_codes(source.labels, target.labels, rows, weights)
         self._groups = as_codes(source.groups, target.groups, rows, weights)
-        self.coverage = coverage_of(selection, self._labels, self._groups, weights)
         self.composition = composition_of(selection, self._labels)
+        self.kind = "source" if self.composition else kind
+        nouns = self.kind, f"{noun}s"
+        self.coverage = coverage_of(selection, self._labels, self._groups, weights, *nouns)
+        self.kinds = {coverage.kind: coverage.names for coverage in self.coverage}
+        if self._labels is not None and self.composition:
+            self.kinds = {self.kind: self._labels.names, **self.kinds}
         # The cost of each pick's fill. Other methods' gains belong to other objectives.
         has_fills = selection.details.method in ("uniproto", "greedy")
         self.fills = selection.details.beta - selection.details.gains if has_fills else None
@@ -231,10 +240,10 @@ class Content:
         """Colourings of the map besides classes and groups: prototypes and columns."""
         own = list(range(self.k))
         found: dict[str, dict[str, Any]] = {
-            "prototype": {
+            self.noun: {
                 "items": self._owners[drawn].tolist(),
                 "prototypes": own,
-                "names": [f"prototype {place + 1}" for place in own],
+                "names": [f"{self.noun} {place + 1}" for place in own],
                 "ordered": False,
             }
         }

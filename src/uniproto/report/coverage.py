@@ -34,17 +34,22 @@ class Share:
 
     @property
     def words(self) -> str:
-        return {"missing": "no prototype", "": "in step"}.get(self.mark, f"{self.mark}-represented")
+        return {"missing": "none chosen", "": "in step"}.get(self.mark, f"{self.mark}-represented")
 
 
 @dataclass(frozen=True)
 class ClassCoverage:
     """Coverage of classes or groups, the largest first."""
 
-    kind: str  # "class" or "group"
+    kind: str  # "class", "source" or "group"
     names: list[str]  # by code
     shares: list[Share]
     note: str
+
+    @property
+    def kinds(self) -> str:
+        """Several of them."""
+        return "classes" if self.kind == "class" else f"{self.kind}s"
 
     @property
     def charted(self) -> list[Share]:
@@ -137,9 +142,11 @@ def coverage_of(
     labels: Codes | None,
     groups: Codes | None,
     weights: NDArray[np.float64],
+    kind_of_labels: str = "class",
+    chosen_rows: str = "prototypes",
 ) -> list[ClassCoverage]:
     found = []
-    for kind, codes in (("class", labels), ("group", groups)):
+    for kind, codes in ((kind_of_labels, labels), ("group", groups)):
         if codes is None or codes.target is None:
             continue
         costs = {}
@@ -172,7 +179,7 @@ def coverage_of(
         if (extra := len(shares) - selection.k) > 0:
             without = len(shares) - chosen_of
             note += (
-                f"{selection.k:,} prototypes can be of at most {selection.k:,} of "
+                f"{selection.k:,} {chosen_rows} can be of at most {selection.k:,} of "
                 f"{len(shares):,}: {extra:,} of the {without:,} without one "
                 f"({extra / without:.0%}) are unavoidable. "
             )
@@ -206,6 +213,7 @@ def composition_of(selection: Selection, labels: Codes | None) -> list[dict[str,
     order = sorted(range(count), key=lambda code: (-chosen[code], -rows[code], code))
     return [
         {
+            "code": code,
             "name": labels.names[code],
             "rows": int(rows[code]),
             "row_share": float(rows[code] / rows.sum()),

@@ -25,7 +25,7 @@ def figures(content: Content) -> dict[str, Any]:
     if len(content.rivals) > 1 or content.lower_bound is not None:
         found["final"] = _final(content)
     for coverage in content.coverage:
-        found[f"coverage-{coverage.kind}"] = _coverage(coverage)
+        found[f"coverage-{coverage.kind}"] = _coverage(coverage, content.noun)
     return {name: chart.to_dict(validate=False) for name, chart in found.items()}
 
 
@@ -73,9 +73,9 @@ def _map(content: Content) -> Any:
     ).properties(
         width="container",
         height=460,
-        description=f"Map of {content.drawn:,} targets (dots) and {content.k:,} prototypes "
-        "(diamonds) in two dimensions. Left and right arrow keys choose a prototype, Escape lets "
-        "it go. The gallery holds the same prototypes as a list.",
+        description=f"Map of {content.drawn:,} targets (dots) and {content.k:,} {content.noun}s "
+        f"(diamonds) in two dimensions. Left and right arrow keys choose a {content.noun}, Escape "
+        f"lets it go. The gallery holds the same {content.noun}s as a list.",
     )
 
 
@@ -176,7 +176,7 @@ def _final(content: Content) -> Any:
     )
 
 
-def _coverage(coverage: ClassCoverage) -> Any:
+def _coverage(coverage: ClassCoverage, noun: str) -> Any:
     shares = coverage.charted
     rows = [
         {
@@ -190,7 +190,7 @@ def _coverage(coverage: ClassCoverage) -> Any:
         for place, share in enumerate(shares)
     ]
     y = _named_lines(labelLimit=150, labelPadding=9)
-    layers = [_gaps_between_shares(rows, y), _both_shares(rows, y)]
+    layers = [_gaps_between_shares(rows, y), _both_shares(rows, y, noun)]
     if marked_rows := [row for row in rows if row["words"]]:
         layers.append(
             alt.Chart(alt.Data(values=marked_rows))
@@ -202,7 +202,7 @@ def _coverage(coverage: ClassCoverage) -> Any:
     return alt.layer(*layers).properties(
         width="container",
         height=max(2, len(rows)) * _ROW,
-        description=f"Share of each {coverage.kind} in the target and among prototypes. "
+        description=f"Share of each {coverage.kind} in the target and among {noun}s. "
         + ("; ".join(marked[:10]) or "None is clearly under- or over-represented")
         + ".",
     )
@@ -239,9 +239,9 @@ def _gaps_between_shares(rows: list[dict[str, Any]], y: Any) -> Any:
     )
 
 
-def _both_shares(rows: list[dict[str, Any]], y: Any) -> Any:
-    """A circle for the share of the target, a diamond for that of prototypes."""
-    titles = {"target": "share of the target", "prototypes": "share of prototypes"}
+def _both_shares(rows: list[dict[str, Any]], y: Any, noun: str) -> Any:
+    """A circle for the share of the target, a diamond for that of the chosen rows."""
+    titles = {"target": "share of the target", "prototypes": f"share of {noun}s"}
     points = [
         {**row, "of": title, "share": row[of]} for row in rows for of, title in titles.items()
     ]

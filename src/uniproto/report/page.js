@@ -18,17 +18,17 @@
   }
 
   function tags(thing) {
-    return ["class", "group"]
+    return [data.kind, "group"]
       .map((kind) => name(kind, thing[kind]))
       .filter((text) => text !== null)
       .map((text) => make("span", { className: "tag" }, make("bdi", { textContent: text })));
   }
 
   function item(place) {
-    const at = (column) => (items[column].length ? items[column][place] : null);
+    const at = (column) => (items[column] && items[column].length ? items[column][place] : null);
     return {
       place, row: at("row"), name: at("name"), text: at("text"), cost: at("cost"),
-      class: at("class"), group: at("group"), picture: at("picture"),
+      [data.kind]: at(data.kind), group: at("group"), picture: at("picture"),
     };
   }
 
@@ -106,7 +106,7 @@
     return [
       one.picture !== null ? picture(one.picture, "") : null,
       text ? make("p", { textContent: shorten(text.textContent, 220), dir: "auto" }) : null,
-      line(make("b", { textContent: `prototype ${one.rank}` }), `represents ${one.targets}`, ...tags(one)),
+      line(make("b", { textContent: `${data.noun} ${one.rank}` }), `represents ${one.targets}`, ...tags(one)),
     ];
   }
 
@@ -143,7 +143,7 @@
       const ends = [figure.format(sorted[0]), figure.format(sorted[sorted.length - 1])];
       return {
         of: (thing, cost) => (cost === undefined || cost === null ? grey : steps[cuts.filter((limit) => cost >= limit).length]),
-        keys: steps.map((hue, place) => [hue, place === 0 ? `close to its prototype (${ends[0]})` : place === steps.length - 1 ? `far (${ends[1]})` : ""]),
+        keys: steps.map((hue, place) => [hue, place === 0 ? `close to its ${data.noun} (${ends[0]})` : place === steps.length - 1 ? `far (${ends[1]})` : ""]),
       };
     }
     const painted = data.paints[by];
@@ -157,15 +157,25 @@
       };
     }
     const counts = new Map();
-    (painted ? painted.items : items[by].slice(0, data.drawn)).forEach((code) => counts.set(code, (counts.get(code) || 0) + 1));
+    // A target of unknown source is grey, and only the prototypes have colours.
+    const coded = painted ? painted.items : items[by].slice(0, data.drawn);
+    const known = coded.some((code) => code !== null) ? coded : prototypes.map((one) => one[by]);
+    known.forEach((code) => counts.set(code, (counts.get(code) || 0) + 1));
     const codes = [...counts.keys()].filter((code) => code !== null);
-    const palette = isDark() ? dark : light;
+    const plain = isDark() ? dark : light;
+    const palette = known === coded ? plain : sourceColours(codes.length, plain);
     const most = codes.length > palette.length ? palette.length - 2 : palette.length;
     const shown = codes.sort((a, b) => counts.get(b) - counts.get(a)).slice(0, most).sort((a, b) => a - b);
     const hue = new Map(shown.map((code, place) => [code, palette[place]]));
     const keys = shown.map((code) => [hue.get(code), painted ? painted.names[code] : name(by, code)]);
     if (shown.length < codes.length) keys.push([grey, `${codes.length - shown.length} others`]);
     return { of: (thing) => hue.get(thing[by]) || grey, keys };
+  }
+
+  // Every source has a colour; the greys are left to the targets.
+  function sourceColours(count, plain) {
+    const more = Array.from({ length: count }, (_, place) => `hsl(${Math.round(place * 137.5) % 360} 55% ${isDark() ? 65 : 42}%)`);
+    return [...plain.slice(0, -2), ...more].slice(0, Math.max(count, 1));
   }
 
   function swatch(colour) {
@@ -183,11 +193,11 @@
     const by = paint ? paint.value : "";
     const painted = data.paints[by];
     const only = filters();
-    const fits = (place) => Object.entries(only).every(([kind, code]) => items[kind][place] === code);
+    const fits = (place) => Object.entries(only).every(([kind, code]) => items[kind][place] === code || items[kind][place] === null);
     const targets = [];
     for (let place = 0; place < data.drawn; place += 1) {
       if (!fits(place)) continue;
-      const codes = { class: items.class[place], group: items.group[place], [by]: painted ? painted.items[place] : null };
+      const codes = { [data.kind]: items[data.kind][place], group: items.group[place], [by]: painted ? painted.items[place] : null };
       if (!painted && by in items) codes[by] = items[by][place];
       targets.push({ i: place, x: items.x[place], y: items.y[place], hue: hue.of(codes, items.cost[place]) });
     }
@@ -292,7 +302,7 @@
     const represented = copy(".represented");
     const drawn = one.lights.length < one.targets ? ` ${one.lights.length} of them are on the map.` : "";
     const said = chosen === null
-      ? "The first prototype. Choose another one, on the map or in the gallery."
+      ? `The first ${data.noun}. Choose another one, on the map or in the gallery.`
       : `Lit up: the ${one.targets === 1 ? "target" : `${one.targets} targets`} it represents.${drawn}`;
     const parts = [
       head, make("p", {}, ...tags(one)), copy(".big"), copy(".broken"), copy(".text"), copy(".fields"), copy(".numbers"),
@@ -543,8 +553,8 @@
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
-  $("#csv").addEventListener("click", () => download("prototypes.csv", "text/csv;charset=utf-8", `\ufeff${asCsv(rows())}`));
-  $("#json").addEventListener("click", () => download("prototypes.json", "application/json", `${JSON.stringify(rows(), null, 2)}\n`));
+  $("#csv").addEventListener("click", () => download(`${data.noun.replaceAll(" ", "-")}s.csv`, "text/csv;charset=utf-8", `\ufeff${asCsv(rows())}`));
+  $("#json").addEventListener("click", () => download(`${data.noun.replaceAll(" ", "-")}s.json`, "application/json", `${JSON.stringify(rows(), null, 2)}\n`));
 
   const details = $("#details");
   details.addEventListener("toggle", () => { if (details.open) draw("curve"); });  // now it has a width

@@ -126,13 +126,15 @@ def page_data(content: Content) -> dict[str, Any]:
         "columns": content.table,
         "named": bool(content.table) and content.table[0] != "x0",
         "paints": content.paints,
-        "coverage": {coverage.kind: coverage.names for coverage in content.coverage},
+        "noun": content.noun,
+        "kind": content.kind,
+        "coverage": content.kinds,
         "items": {
             "row": [item.row for item in items],
             "name": _unless_empty([item.name for item in items]),
             "text": _unless_empty([item.text for item in items]),
             "cost": [_short(item.cost) for item in items],
-            "class": [item.label for item in items],
+            content.kind: [item.label for item in items],
             "group": [item.group for item in items],
             "picture": [item.picture for item in items],
             "x": [_short(item.x) for item in items[: content.drawn]],
@@ -140,7 +142,7 @@ def page_data(content: Content) -> dict[str, Any]:
         },
         "prototypes": [
             {name: getattr(card, name) for name in _OF_CARDS}
-            | {"class": card.label, "away": _short(card.away)}
+            | {content.kind: card.label, "away": _short(card.away)}
             | {"x": _short(card.x), "y": _short(card.y)}
             for card in cards
         ],

@@ -133,10 +133,10 @@ def map_of(content: Content, drawn: NDArray[np.intp]) -> tuple[TargetMap | None,
     else:
         return None, NO_DATA
     sampled = (
-        f"Shown {len(drawn):,} of {n:,} targets: a sample in which every prototype keeps its "
-        f"share, and the {_WORST} worst-covered. All {counted(k, 'prototype')} are drawn. "
+        f"Shown {len(drawn):,} of {n:,} targets: a sample in which every {content.noun} keeps its "
+        f"share, and the {_WORST} worst-covered. All {counted(k, content.noun)} are drawn. "
         if len(drawn) < n
-        else f"All {counted(n, 'target')} and {counted(k, 'prototype')} are drawn. "
+        else f"All {counted(n, 'target')} and {counted(k, content.noun)} are drawn. "
     )
     return projection, sampled + projection.words
 

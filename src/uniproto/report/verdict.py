@@ -159,11 +159,13 @@ def verdict_of(content: Content) -> Verdict:
         Tile(
             "Cost",
             f"{word}{figure(cost)}",
-            f"mean {_unit(selection)} to the prototypes, each of which has the same weight"
+            f"mean {_unit(selection)} to the {content.noun}s, each of which has the same weight"
             + ("" if selection.cost_is_exact else "; no exact solve fits"),
         )
     ]
-    parts = [f"On average a target is {word}{figure(cost)} from its prototype ({_unit(selection)})"]
+    parts = [
+        f"On average a target is {word}{figure(cost)} from its {content.noun} ({_unit(selection)})"
+    ]
     if content.costs is not None:
         parts.append(f", a typical one {figure(typical_cost(content.costs, content.weights))}")
     if random:
@@ -187,11 +189,15 @@ def verdict_of(content: Content) -> Verdict:
         parts.append(f"; {none} can be below {bound}")
     tiles += [
         Tile("Best possible", best, known),
-        Tile("Prototypes", f"{k:,}", f"of {counted(m, 'source row')}, each with weight 1/{k:,}"),
+        Tile(
+            f"{content.noun.capitalize()}s",
+            f"{k:,}",
+            f"of {counted(m, 'source row')}, each with weight 1/{k:,}",
+        ),
         Tile(
             "Targets",
             f"{n:,}",
-            f"{figure(n / k, 3)} to a prototype, by mass"
+            f"{figure(n / k, 3)} to a {content.noun}, by mass"
             + (f"; {everyone - n:,} more have no weight" if n < everyone else ""),
         ),
         Tile(
@@ -245,7 +251,7 @@ def curve_of(content: Content) -> CostCurve | None:
         end = figure(float(values[-1]))
         words = f"The fills of all {k:,} picks add up to {end}"
         if "stages" in selection.details.notes:
-            words += ", what these prototypes cost."
+            words += f", what these {content.noun}s cost."
         elif selection.group_costs:
             words += "; each is a cost inside the pick's own group."
         else:
@@ -258,8 +264,8 @@ def curve_of(content: Content) -> CostCurve | None:
     return CostCurve(
         "Cumulative cost over picks",
         values.tolist(),
-        f"{selection.details.method} has no fills: this adds up what each prototype costs in the "
-        "final plan, in pick order.",
+        f"{selection.details.method} has no fills: this adds up what each {content.noun} costs in "
+        "the final plan, in pick order.",
     )
 
 

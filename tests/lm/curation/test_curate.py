@@ -114,6 +114,14 @@ def test_from_files_to_files(model, capsys):
     page = Path("out/report.html").read_text("utf-8")
     assert "Where the chosen rows come from" in page
     assert POOL_ROWS[selection.indices[0]]["instruction"] in page
+    # It speaks of chosen rows and their sources, each of which has a colour on the map.
+    shown = re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL).lower()
+    assert not re.search(r"prototype|class(es)?\b", shown)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert data["coverage"] == {"source": ["add", "mul", "sub"]}
+    sources = [data["coverage"]["source"][one["source"]] for one in data["prototypes"]]
+    assert sources == [row["source"] for row in found]
+    assert set(data["items"]["source"]) == {None}
     # The texts are on the cards: they are no levels to count.
     assert " levels<" not in page
     assert main(["verify", "out"]) == 0
