@@ -115,9 +115,7 @@ class _Prototypes(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _costs_by_block(self, X: Any, *, saturated: bool = True) -> Iterator[NDArray[Any]]:
         check_is_fitted(self, "selection_")
-        metric = (
-            self.selection_.details.metric
-        )  # of the fit, even if set_params has changed it since
+        metric = self.selection_.details.metric  # of fit, even if set_params has changed it
         rows, prototypes = self._checked_rows(X, "X", metric), self.prototypes_
         if self._prepares:
             given = self.selection_.details.given

@@ -158,7 +158,7 @@ def test_bad_texts_are_listed_never_zero(tiny_bert: str) -> None:
         1: "empty",
         2: "only white space",
         3: "missing",
-        4: "no text but int",
+        4: "not a text (int)",
         5: "missing",
         6: "only invisible characters",
     }
@@ -392,7 +392,7 @@ def test_bad_pictures_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (encoded(good, "JPEG")[:-400], "damaged"),
         (None, "missing"),
         ({"bytes": None, "path": None}, "missing"),
-        (7, "no picture but int"),
+        (7, "not a picture (int)"),
         (np.zeros((4, 4)), "array of float64"),
         (np.zeros((4, 4, 2), np.uint8), "array of shape"),
         (np.zeros((0, 4, 3), np.uint8), "without pixels"),
@@ -448,7 +448,7 @@ def test_damaged_models_end_in_one_message(tiny_bert: str, name: str, damage: st
 @pytest.mark.parametrize("content", ["7", '"x"', "[3]", "[" * 100_000, "{"])
 def test_damaged_settings_of_models(tiny_bert: str, name: str, content: str) -> None:
     (Path(tiny_bert) / name).write_text(content)
-    with pytest.raises(InputFileError, match="must be JSON of the customary form"):
+    with pytest.raises(InputFileError, match="must be valid JSON of the usual form"):
         embed_text(["a b", "c"], model=tiny_bert, cache=False)
 
 

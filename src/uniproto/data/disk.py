@@ -199,7 +199,7 @@ def arrow_files(folder: Path) -> list[Path]:
         files = [folder / str(each["filename"]) for each in state["_data_files"]]
         if state.get("_indices_files"):
             raise ValueError(
-                "its rows are a choice of others; save it with flatten_indices() first"
+                "its rows are a selection of others; save it with flatten_indices() first"
             )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputFileError(

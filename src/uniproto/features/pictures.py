@@ -82,7 +82,7 @@ def content_of(item: Any, folder: Path | None = None) -> tuple[bytes, Any]:
     if isinstance(item, np.ndarray):
         pixels = _checked_pixels(item)
         return _pixels_digest(pixels), pixels
-    raise UnreadableError(f"no picture but {type(item).__name__}")
+    raise UnreadableError(f"not a picture ({type(item).__name__})")
 
 
 def open_picture(content: bytes) -> Image:
@@ -103,10 +103,7 @@ def open_picture(content: bytes) -> Image:
     except Image.DecompressionBombError:
         too_large = True
     if too_large:
-        raise UnreadableError(
-            f"more than {limit / 1e6:.3g} million pixels, which is no honest picture or needs to "
-            "be made smaller"
-        )
+        raise UnreadableError(f"more than {limit / 1e6:.3g} million pixels: make it smaller")
     return image
 
 

@@ -196,7 +196,7 @@ def what_is_wrong(text: Any) -> str | None:
     """
     if isinstance(text, str):
         if not is_unicode(text):
-            return "half of a surrogate pair in it"
+            return "it contains a lone surrogate"
         if not text:
             return "empty"
         if not text.strip():
@@ -206,7 +206,7 @@ def what_is_wrong(text: Any) -> str | None:
         return "missing"
     if isinstance(text, float | np.floating) and np.isnan(text):
         return "missing"
-    return f"no text but {type(text).__name__}"
+    return f"not a text ({type(text).__name__})"
 
 
 class _TextModel(ModelOfTexts):

@@ -115,8 +115,8 @@ def warn_of_scales(rows: Any, metric: str, names: Sequence[str] = ()) -> None:
         return
     if metric == "cosine" and rows.shape[1] == 1:
         warn_of_data(
-            "rows of one number have no direction but their sign: under metric='cosine' all "
-            "others are alike. Compare them by 'euclidean'.",
+            "rows with one number have no direction except their sign: metric='cosine' compares "
+            "nothing else. Compare them by 'euclidean'.",
             ScaleWarning,
         )
         return

@@ -185,9 +185,7 @@ def density_from(text: str, parameter: str) -> Density:
     try:
         return Density(**given)
     except InvalidInputError as error:
-        raise InvalidInputError(
-            f"has an option that cannot be: {error}", parameter=parameter
-        ) from error
+        raise InvalidInputError(f"has an invalid option: {error}", parameter=parameter) from error
 
 
 def _among_targets(costs: Costs) -> Costs:

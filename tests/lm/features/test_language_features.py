@@ -239,12 +239,12 @@ def test_half_a_character_is_skipped_or_told(model):
     rows = [*ROWS[:2], {"instruction": "\ud83d", "output": "2"}]
     options = {"model": model, "template": TEMPLATE}
     found = hidden_states(rows, on_error="skip", **options)
-    assert found.left_out == [(2, "prompt: half of a surrogate pair in it")]
+    assert found.left_out == [(2, "prompt: it contains a lone surrogate")]
     with pytest.raises(InputFileError, match="row 2 "):
         hidden_states(rows, **options)
     message = {"role": "assistant", "content": "\ud83d"}
-    assert what_is_wrong_with([message]) == "a message: half of a surrogate pair in it"
-    assert what_is_wrong_with("\ud83d") == "half of a surrogate pair in it"
+    assert what_is_wrong_with([message]) == "a message: it contains a lone surrogate"
+    assert what_is_wrong_with("\ud83d") == "it contains a lone surrogate"
 
 
 def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, adapter, tmp_path):
