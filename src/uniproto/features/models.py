@@ -134,7 +134,7 @@ def read_settings(path: Path, kind: type[Any] = dict) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         reason = first_line(error)
     raise InputFileError(
-        f"{path}: a model's configuration must be valid JSON of the usual form. It could not be read "
+        f"{path}: a model's configuration must be JSON of the usual form. It could not be read "
         f"({reason}). Get the model again."
     )
 

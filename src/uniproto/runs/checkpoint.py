@@ -97,7 +97,7 @@ class Checkpoint:
             with np.load(io.BytesIO(payload), allow_pickle=False) as file:
                 arrays = dict(file)
                 identity = str(arrays.pop("identity"))
-        except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
             raise self.refused(f"it is not a checkpoint of this version ({error})") from error
         if identity != self._identity:
             raise self.refused("it belongs to other inputs or options")
