@@ -306,7 +306,6 @@ def test_budgets_that_cannot_be_kept(labels: list[int], budgets: Any, said: list
         (lambda: Entropic(reg="small"), ["'reg' must"]),
         (lambda: Entropic(reg=10**400), ["'reg' must"]),
         (lambda: Entropic(iterations=2.5), ["'iterations' must"]),
-        (lambda: UniProto(search="greedy"), ["'search' must be one of"]),
         (lambda: UniProto(seconds="x"), ["'seconds' must"]),
         (lambda: UniProto(seconds=10**400), ["'seconds' must"]),
         (lambda: uniproto.MMDCritic(bandwidth="wide"), ["'bandwidth' must"]),
