@@ -1,4 +1,4 @@
-"""Living selections: five public tables with dates, month after month, and a million rows.
+"""Living selections: five public tables with dates, month after month; drift; a million rows.
 
 Every month the table grows by its rows. One golden set is updated from month to month; a fresh
 selection is made of the same rows with the same distances. The tables are in packages of
@@ -20,6 +20,7 @@ from benchmarks.common import MissingDataError, Report
 TITLE = "living: how many prototypes change when data do, updated and selected afresh"
 K = 15
 _EACH_MONTH = 250  # rows of a month, where there are more
+_DRAWS, _QUICK_DRAWS, _PERMUTATIONS = 200, 20, 199
 _ROWS, _NEW, _CHANGES = 1_000_000, 50_000, 10
 
 
@@ -50,6 +51,7 @@ def run(report: Report, quick: bool) -> None:
         report.figure(
             "cost above a fresh selection, at most", max(above), "≤ 0.01", max(above) <= 0.01
         )
+    halves_of_months(report, _QUICK_DRAWS if quick else _DRAWS)
     a_million(report, quick)
 
 
@@ -78,6 +80,43 @@ def month_by_month(
             }
         )
     return found
+
+
+def halves_of_months(report: Report, draws: int, seed: int = 0) -> None:
+    """How often halves of one month differ, by `drift` and by MMD."""
+    import uniproto
+
+    tables, alarms = [], {"drift": 0, "MMD": 0}
+    for read in TABLES.values():
+        try:
+            tables.append(read())
+        except MissingDataError:
+            continue
+    for number in range(draws if tables else 0):
+        draw = np.random.default_rng([seed, number])
+        table, months = tables[number % len(tables)]
+        rows = table[months == draw.choice(months.unique())].sample(frac=1, random_state=draw)
+        rows = rows.reset_index(drop=True)
+        half = len(rows) // 2
+        old, new = rows[:half], rows[half:].reset_index(drop=True)
+        found = uniproto.select(old, K, method="greedy").drift(new, seed=number)
+        alarms["drift"] += found.alarm
+        both = uniproto.Problem(rows)
+        features = both.given.features(rows)
+        alarms["MMD"] += mmd_p_value(features, half, draw) <= 0.05
+    for name, count in alarms.items() if tables else ():
+        report.row(f"halves of one month, {name}", draws=draws, alarms=count, share=count / draws)
+
+
+def mmd_p_value(rows: np.ndarray, old: int, draw: np.random.Generator) -> float:
+    """The p-value of the squared maximum mean discrepancy, by permutations."""
+    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    kernel = np.exp(-squares / np.median(squares[squares > 0]))
+    signs = np.full(len(rows), -1 / (len(rows) - old))
+    signs[:old] = 1 / old
+    signed = np.array([signs, *(draw.permutation(signs) for _ in range(_PERMUTATIONS))])
+    values = ((signed @ kernel) * signed).sum(axis=1)
+    return float((values >= values[0] * (1 - 1e-12)).mean())
 
 
 def a_million(report: Report, quick: bool) -> None:

@@ -66,6 +66,20 @@ def test_halves_of_the_same_rows_alarm_as_rarely_as_the_level_says():
     assert alarms <= 4  # more than that has a probability of 0.3 % at 5 %
 
 
+def test_levels_that_only_the_old_rows_have_often_are_no_drift():
+    """Which levels are rare in the old rows alone is chance, and must not tell old from new."""
+    draw, alarms = np.random.default_rng(0), 0
+    for seed in range(12):
+        towns = draw.integers(60, size=160).astype(str)
+        rows = pd.DataFrame({"town": towns, "size": draw.normal(170, 9, 160)})
+        found = uniproto.select(
+            rows[:80], 4, method="greedy", features=uniproto.Columns(use=["town", "size"])
+        )
+        assert found.details.preparation.columns[0].joined
+        alarms += found.drift(rows[80:].reset_index(drop=True), seed=seed).alarm
+    assert alarms <= 3  # more than that has a probability of 0.2 % at 5 %
+
+
 def test_a_saved_selection_needs_its_rows(march, tmp_path):
     march.save(tmp_path / "out")
     with pytest.raises(InvalidInputError):

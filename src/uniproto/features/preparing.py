@@ -193,6 +193,19 @@ def fit_preparation(
     return preparation
 
 
+def refitted(preparation: Preparation, table: pa.Table, other: pa.Table) -> Preparation:
+    """The same columns, with centres, scales and levels of the rows of both tables together."""
+    columns: list[PreparedColumn] = []
+    for column in preparation.columns:
+        looked_at = [
+            _Column(name, table, other, True, False, column.missing) for name in column.names
+        ]
+        found = looked_at[0].fitted(column, preparation.scaling, *looked_at[1:])
+        if not isinstance(found, str):
+            columns.append(replace(found, weight=column.weight))
+    return replace(preparation, columns=tuple(columns))
+
+
 def _only_in(table: pa.Table, other: pa.Table, ignore: Sequence[str]) -> list[str]:
     """The columns that only this table has, and that would be compared."""
     names = [name for name in table.column_names if name not in (*other.column_names, *ignore)]
@@ -315,6 +328,14 @@ class _Column:
         )
         away = np.sqrt((((known - middle) / found.scale) ** 2).sum(axis=1))
         return replace(found, far=int((away > found.bend).sum()) if found.bend else 0)
+
+    def fitted(self, column: PreparedColumn, scale: str, *others: _Column) -> Any:
+        """The same as a column that was prepared before, fitted to these values."""
+        if column.kind == "category":
+            return self._category()
+        if column.middle:
+            return self.on_a_sphere(column, scale, *others)
+        return self._scaled(column, scale)
 
     def prepared(self, scale: str) -> PreparedColumn | str:
         """How it becomes features, or why it does not; one that is `wanted` does if it can."""

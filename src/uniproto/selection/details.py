@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.problem.values import RBF, Laplacian
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -51,6 +53,13 @@ class Details:
     @property
     def preparation(self) -> Any:
         return self.given.preparation
+
+    @property
+    def measure(self) -> Any:
+        """The metric with its bandwidth, as `Problem` takes it."""
+        kernels: dict[str, Any] = {"rbf": RBF, "laplacian": Laplacian}
+        with_width = self.metric in kernels and self.bandwidth is not None
+        return kernels[self.metric](self.bandwidth) if with_width else self.metric
 
     @property
     def proof(self) -> str | None:

@@ -1,25 +1,28 @@
 """Whether new rows are still like those that a selection represents, and where they differ.
 
-Everything rests on what prototypes pay for the rows nearest to them. How much that differs between
-two halves of the same rows says what is no news: prototypes chosen from one half serve the other
-half worse, too. The test permutes old and new rows, so it needs prototypes that favour neither:
-those of both together.
+Each number is given with what it is without drift, which halves of the old rows tell: prototypes of
+one half cost the other half more than their own. The test permutes old and new rows. Its level is
+exact because nothing it looks at knows which rows are new: columns are prepared anew on both
+together, and the prototypes are of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import take_rows
+from uniproto.data.columns import arrow_table
 from uniproto.errors import InvalidInputError
+from uniproto.features.preparation import Preparation
+from uniproto.features.preparing import refitted
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.greedy import Greedy
 from uniproto.problem.problem import Problem
-from uniproto.problem.values import RBF, Laplacian
 from uniproto.report.columns import column_shares
 from uniproto.report.targets import arc_costs
 from uniproto.report.words import counted, figure
@@ -102,86 +105,83 @@ class Drift:
             lines += self._parts("columns", self.columns)
         return "\n".join(lines)
 
-    def _parts(self, title: str, parts: Mapping[str, Compared]) -> list[str]:
+    def _parts(self, title: str, parts: Mapping[str, Compared]) -> Iterator[str]:
         """The parts that differ most, as far as that is clear."""
         shares = title == "prototypes"
         clear = [name for name in parts if parts[name].is_clear]
         clear.sort(key=lambda name: -abs(parts[name].new - parts[name].usual))
         if not clear:
             what = "share of the rows" if shares else "part of the cost"
-            return [f"  {title:12}no {what} differs by more than {_CLEAR:g} standard deviations"]
-        lines: list[str] = []
-        for name in clear[:_MOST_NAMED]:
-            of = parts[name]
+            yield f"  {title:12}no {what} differs by more than {_CLEAR:g} standard deviations"
+        for place, name in enumerate(clear[:_MOST_NAMED]):
+            of, before, now = parts[name], "of the cost before", "now"
+            old, new, usual, spread = (
+                figure(each, 3) for each in (of.old, of.new, of.usual, of.spread)
+            )
             if shares:
-                words = f"{of.old:.1%} of the old rows, {of.new:.1%} of the new ones (without "
-                words += f"drift {of.usual:.1%} ± {of.spread:.1%})"
-            else:
-                words = f"{figure(of.old, 3)} of the cost before, {figure(of.new, 3)} now (without "
-                words += f"drift {figure(of.usual, 3)} ± {figure(of.spread, 2)})"
-            lines.append(f"  {'' if lines else title:12}{name}: {words}")
+                before, now = "of the old rows", "of the new ones"
+                old, new, usual, spread = (
+                    f"{each:.1%}" for each in (of.old, of.new, of.usual, of.spread)
+                )
+            words = f"{old} {before}, {new} {now} (without drift {usual} ± {spread})"
+            yield f"  {'' if place else title:12}{name}: {words}"
         if (more := len(clear) - _MOST_NAMED) > 0:
-            lines.append(f"  {'':12}and {counted(more, 'other')}")
-        return lines
+            yield f"  {'':12}and {counted(more, 'other')}"
 
 
 def drift(selection: Selection, problem: Problem, new: Problem, *, seed: int = 0) -> Drift:
     """How the target of a new problem differs from that of the selection's own."""
-    costs, other = problem.costs, new.costs
-    if not (isinstance(costs, FeatureCosts) and isinstance(other, FeatureCosts)):
+    both, metric = (problem, new), selection.details.measure
+    if not all(isinstance(each.costs, FeatureCosts) for each in both):
         raise InvalidInputError(
             f"Rows of metric={selection.details.metric!r} have no features to compare them by."
         )
-    draw = np.random.default_rng([selection.details.seed, seed, 8])
-    prototypes = _dense(costs.originals[0][selection.indices])
-    old, new_rows = (_some(each.originals[1], draw) for each in (costs, other))
-    fewest = min(len(old), len(new_rows))
-    if fewest < _FEWEST:
+    if min(problem.n, new.n) < _FEWEST:
         raise InvalidInputError(
-            f"must have at least {_FEWEST} rows, and so must the target so far (got "
-            f"{len(new_rows)} and {len(old)}).",
+            f"must have at least {_FEWEST} rows, and so must the target so far (got {new.n} and "
+            f"{problem.n}).",
             parameter="source",
         )
-    return _found(selection, _Question(selection, problem.given), prototypes, old, new_rows, draw)
+    draw = np.random.default_rng([selection.details.seed, seed, 8])
+    parts = [np.sort(draw.permutation(each.n)[:_SAMPLED]) for each in both]
+    old, rows = (
+        _dense(each.costs.originals[1][part])  # type: ignore[attr-defined]
+        for each, part in zip(both, parts, strict=True)
+    )
+    costs: Any = problem.costs
+    ask = _Costs(metric, problem.given, _dense(costs.originals[0][selection.indices]))
+    found = _compared(ask, selection.indices, old, rows, draw)
+    together = _prepared_together(both, parts) or (old, rows)
+    return replace(found, p_value=p_value(*together, metric, selection.k, draw))
 
 
-def _found(
-    selection: Selection,
-    ask: _Question,
-    prototypes: Numbers,
-    old: Numbers,
-    new: Numbers,
-    draw: np.random.Generator,
+def _compared(
+    ask: _Costs, indices: NDArray[np.int64], old: Numbers, new: Numbers, draw: np.random.Generator
 ) -> Drift:
-    before, after = ask.measured(prototypes, old), ask.measured(prototypes, new)
-    limit = float(np.quantile(before.nearest, _FAR))
-    halves = [ask.halves(old, len(new), draw) for _ in range(_SPLITS)]
-    splits = [ask.between(prototypes, old, len(new), draw) for _ in range(_SPLITS)]
-    optimism = float(np.mean([each.cost for each in halves]))
-    columns = {
-        name: Compared(
-            before.columns[name],
-            after.columns.get(name, 0.0),
-            before.columns[name] * optimism,
-            float(np.std([each.columns[name] for each in splits], ddof=1)),
-        )
-        for name in before.columns
-    }
-    expected = before.shares
-    spread = np.sqrt(np.maximum(expected * (1 - expected), 0) * (1 / len(old) + 1 / len(new)))
+    """Everything but the test."""
+    k, before, after = len(indices), ask.measured(old), ask.measured(new)
+    names, ratios, fars, apart = list(before.columns), [], [], []
+    for _ in range(_SPLITS):
+        order, half = draw.permutation(len(old)), len(old) // 2
+        first, second = old[order[:half]], old[order[half:][: len(new)]]
+        of_first = replace(ask, prototypes=_chosen(first, max(1, k // 2), ask.metric))
+        own, other = of_first.measured(first), of_first.measured(second)
+        ratios.append(other.cost / own.cost if own.cost > 0 else 1.0)
+        fars.append(float((other.nearest > np.quantile(own.nearest, _FAR)).mean()))
+        one, two = ask.measured(first), ask.measured(second)
+        apart.append([two.columns.get(name, 0.0) - one.columns.get(name, 0.0) for name in names])
+    usual, limit = float(np.mean(ratios)), float(np.quantile(before.nearest, _FAR))
+    spreads = dict(zip(names, np.std(apart, axis=0, ddof=1).tolist(), strict=True))
+    due = before.shares
+    spread = np.sqrt(np.maximum(due * (1 - due), 0) * (1 / len(old) + 1 / len(new)))
     spread = np.maximum(spread, np.sqrt(1 / len(old) / len(new)))  # where none of the old are near
-    shares = {
-        int(row): Compared(*map(float, (expected[p], after.shares[p], expected[p], spread[p])))
-        for p, row in enumerate(selection.indices)
-    }
-    ratios = [each.cost for each in halves]
-    fars = [each.far for each in halves]
+    shares = zip(due.tolist(), after.shares.tolist(), due.tolist(), spread.tolist(), strict=True)
     return Drift(
-        p_value=p_value(old, new, ask, selection.k, draw),
+        p_value=1.0,
         cost=Compared(
             before.cost,
             after.cost,
-            before.cost * float(np.mean(ratios)),
+            before.cost * usual,
             before.cost * float(np.std(ratios, ddof=1)),
         ),
         far=Compared(
@@ -190,8 +190,11 @@ def _found(
             float(np.mean(fars)),
             float(np.std(fars, ddof=1)),
         ),
-        shares=shares,
-        columns=columns,
+        shares={int(row): Compared(*share) for row, share in zip(indices, shares, strict=True)},
+        columns={
+            name: Compared(part, after.columns.get(name, 0.0), part * usual, spreads[name])
+            for name, part in before.columns.items()
+        },
         rows=(len(old), len(new)),
     )
 
@@ -207,32 +210,17 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class _Split:
-    """One half of the rows beside the other."""
+class _Costs:
+    """Some prototypes, and how rows are compared with them."""
 
-    cost: float
-    far: float
-    columns: dict[str, float]
+    metric: Any
+    given: Given
+    prototypes: Numbers
 
-
-class _Question:
-    """Rows are compared as the selection compares them."""
-
-    def __init__(self, selection: Selection, given: Given) -> None:
-        details, kernels = selection.details, {"rbf": RBF, "laplacian": Laplacian}
-        self.metric: Any = details.metric
-        if details.metric in kernels and details.bandwidth is not None:
-            self.metric = kernels[details.metric](details.bandwidth)
-        self.given = replace(given, source=None, target=None)
-        self.k = selection.k
-
-    def problem(self, source: Numbers, target: Numbers) -> Problem:
-        found = Problem(source, target, metric=self.metric, features=False)
-        return found.changed(given=self.given)
-
-    def measured(self, prototypes: Numbers, rows: Numbers) -> _Measured:
-        k = len(prototypes)
-        problem = self.problem(prototypes, rows).with_k(k)
+    def measured(self, rows: Numbers) -> _Measured:
+        k = len(self.prototypes)
+        problem = Problem(self.prototypes, rows, metric=self.metric, features=False).with_k(k)
+        problem = problem.changed(given=replace(self.given, source=None, target=None))
         solved = transport(problem, np.arange(k))
         arcs = arc_costs(problem, np.arange(k), solved.plan)
         parts = column_shares(problem, np.arange(k), solved.plan, arcs)
@@ -244,30 +232,34 @@ class _Question:
             np.bincount(block.argmin(axis=0), minlength=k) / len(rows),
         )
 
-    def chosen(self, rows: Numbers, k: int) -> Numbers:
-        """Prototypes of rows among themselves, by the greedy algorithm."""
-        problem = self.problem(rows, rows).with_k(min(k, len(rows)))
-        return np.asarray(rows[Greedy().pick(problem, Progress(False)).rows])
 
-    def halves(self, rows: Numbers, most: int, draw: np.random.Generator) -> _Split:
-        """Prototypes of one half, and what the other half costs beside it."""
-        first, second = _halves(rows, most, draw)
-        prototypes = self.chosen(first, max(1, self.k // 2))
-        own, other = (self.measured(prototypes, half) for half in (first, second))
-        far = float((other.nearest > np.quantile(own.nearest, _FAR)).mean())
-        return _Split(other.cost / own.cost if own.cost > 0 else 1.0, far, {})
-
-    def between(
-        self, prototypes: Numbers, rows: Numbers, most: int, draw: np.random.Generator
-    ) -> _Split:
-        """How what columns make of the cost differs between halves."""
-        own, other = (self.measured(prototypes, half) for half in _halves(rows, most, draw))
-        names = own.columns.keys() | other.columns.keys()
-        parts = {n: other.columns.get(n, 0.0) - own.columns.get(n, 0.0) for n in names}
-        return _Split(other.cost - own.cost, 0.0, parts)
+def _chosen(rows: Numbers, k: int, metric: Any) -> Numbers:
+    """Prototypes of rows among themselves, by the greedy algorithm."""
+    problem = Problem(rows, metric=metric, features=False).with_k(min(k, len(rows)))
+    return np.asarray(rows[Greedy().pick(problem, Progress(False)).rows])
 
 
-def p_value(old: Numbers, new: Numbers, ask: _Question, k: int, draw: np.random.Generator) -> float:
+def _prepared_together(
+    both: tuple[Problem, Problem], parts: Sequence[NDArray[np.intp]]
+) -> tuple[Numbers, Numbers] | None:
+    """Old and new rows of a table, prepared as if they were one; None for rows as they are.
+
+    What was fitted to the old rows alone knows which rows are new: levels that only these have
+    would all be the same.
+    """
+    preparation = both[0].given.preparation
+    targets = [each.given.target for each in both]
+    if not isinstance(preparation, Preparation) or any(target is None for target in targets):
+        return None
+    old, new = (
+        arrow_table(take_rows(target, part), "source")
+        for target, part in zip(targets, parts, strict=True)
+    )
+    again = refitted(preparation, old, new)
+    return again.matrix(old), again.matrix(new)
+
+
+def p_value(old: Numbers, new: Numbers, metric: Any, k: int, draw: np.random.Generator) -> float:
     """The share of permutations in which old and new rows differ as much as they do.
 
     Rows differ by how many of them are nearest to each of k prototypes of all rows together and to
@@ -275,18 +267,18 @@ def p_value(old: Numbers, new: Numbers, ask: _Question, k: int, draw: np.random.
     p-values counts, compared with the least of those of every permutation.
     """
     rows = np.concatenate([old, new])
-    is_new = np.zeros(len(rows), np.float32)
-    is_new[len(old) :] = 1
-    labels = [is_new, *(draw.permutation(is_new) for _ in range(_PERMUTATIONS))]
-    drawn = np.array(labels)
+    order = draw.permutation(len(rows))  # on which the greedy algorithm may depend
+    rows, is_new = rows[order], (order >= len(old)).astype(np.float32)
+    drawn = np.array([is_new, *(draw.permutation(is_new) for _ in range(_PERMUTATIONS))])
     found = []
     for count in sorted({k, min(_COARSE, k)}):
-        prototypes = ask.chosen(rows, count)
-        block = ask.problem(prototypes, rows).costs.exact_block(slice(None))
+        prototypes = _chosen(rows, count, metric)
+        problem = Problem(prototypes, rows, metric=metric, features=False)
+        block = problem.costs.exact_block(slice(None))
         cell = block.argmin(axis=0)
-        order = np.argsort(cell, kind="stable")
-        starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
-        held = np.add.reduceat(drawn[:, order], starts, axis=1)
+        by_cell = np.argsort(cell, kind="stable")
+        starts = np.flatnonzero(np.diff(cell[by_cell], prepend=-1))
+        held = np.add.reduceat(drawn[:, by_cell], starts, axis=1)
         due = np.diff(starts, append=len(rows)) * len(new) / len(rows)
         found.append(((held - due) ** 2 / due).sum(axis=1))
         if not count > _COARSE:
@@ -299,18 +291,6 @@ def p_value(old: Numbers, new: Numbers, ask: _Question, k: int, draw: np.random.
     ranks = [(values[:, None] <= values).mean(axis=1) for values in found]
     least = np.min(ranks, axis=0)
     return float((least <= least[0]).mean())
-
-
-def _halves(rows: Numbers, most: int, draw: np.random.Generator) -> tuple[Numbers, Numbers]:
-    """Two random halves, the second of as many rows as are new, at most."""
-    order, half = draw.permutation(len(rows)), len(rows) // 2
-    return rows[order[:half]], rows[order[half:][:most]]
-
-
-def _some(rows: Any, draw: np.random.Generator) -> Numbers:
-    if rows.shape[0] > _SAMPLED:
-        rows = rows[np.sort(draw.choice(rows.shape[0], _SAMPLED, replace=False))]
-    return _dense(rows)
 
 
 def _dense(rows: Any) -> Numbers:

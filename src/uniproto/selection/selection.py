@@ -27,7 +27,7 @@ from uniproto.errors import (
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
 from uniproto.problem.problem import Problem, ProblemOptions, Unpack, as_problem
-from uniproto.problem.values import RBF, Laplacian, NamedColumns
+from uniproto.problem.values import NamedColumns
 from uniproto.report import report_selection
 from uniproto.report.targets import arc_costs
 from uniproto.report.words import figure
@@ -383,13 +383,9 @@ class Selection:
         """A problem of other rows, which are prepared and compared as those of this one."""
         if isinstance(source, Problem):
             return as_problem(function, source, target, options)
-        details, kernels = self.details, {"rbf": RBF, "laplacian": Laplacian}
-        metric: Any = details.metric
-        if metric in kernels and details.bandwidth is not None:
-            metric = kernels[metric](details.bandwidth)
-        known: Any = {"metric": metric, "seed": details.seed}
-        if details.preparation is not None:
-            known["features"] = details.preparation
+        known: Any = {"metric": self.details.measure, "seed": self.details.seed}
+        if self.details.preparation is not None:
+            known["features"] = self.details.preparation
         return Problem(source, target, **{**known, **options})
 
     def update(
