@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from uniproto.errors import InfeasibleError, InvalidInputError, require_int
 from uniproto.methods.contract import Picks
+from uniproto.methods.greedy import Greedy
 from uniproto.methods.grouped import pick
 from uniproto.methods.uniproto import UniProto
 from uniproto.problem.groups import SourceLimits
@@ -25,7 +27,7 @@ from uniproto.selection.details import Details
 from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
-    from uniproto.methods.updating import Step
+    from uniproto.methods.updating import Step, Updates
     from uniproto.selection.selection import Selection
 
 CLOSE = 0.01  # of a fresh selection's cost: what an update comes as close as, if it may choose
@@ -159,7 +161,7 @@ def updated(
         allowed=allowed,
         curve=run.curve(),
         fresh=run.fresh,
-        measured_on=run.updates.part.n,
+        measured_on=run.updates.measured.n,
     )
     made = replace(made, changes=_changes(question, made, picks))
     question = question.changed(keep=made.rule(question))
@@ -197,8 +199,8 @@ class _Updating:
         self.least = max(problem.k - len(old), len(np.setdiff1d(problem.initial, old)))
         self.fresh: Point | None = None
         self.steps: dict[int, Step] = {}
-        self.costs: dict[int, float] = {}  # on all targets, of rows that the search improved
         self.best: Picks
+        self.updates: Updates
 
     def within(self, changes: int, earlier: int) -> int:
         """Find the best rows with at most `changes` changes; returns the number of changes."""
@@ -210,8 +212,7 @@ class _Updating:
                 parameter="changes",
             )
         allowed = min(changes, self.problem.k)
-        self._prepare(None)
-        self._take(self.updates.forwards(allowed))
+        self._walk(allowed, self.old)
         self.best = self._improved(allowed)
         return allowed
 
@@ -219,63 +220,68 @@ class _Updating:
         """Find the fewest changes that come close to a fresh selection; returns their number."""
         picks, _ = pick(self.problem, UniProto(seconds=self.seconds), self.progress)
         fresh, cost = picks.rows.astype(np.intp), self._cost(picks)
-        self._prepare(fresh)
-        most, measured = self.updates.changes_of(fresh), self.updates.cost_of(fresh)
+        most = self._changes_of(fresh)
+        measured, goal = self._walk(most, fresh), cost + CLOSE * abs(cost)
         self.fresh = Point(most, measured)
-        close, goal = measured + CLOSE * abs(measured), cost + CLOSE * abs(cost)
-        self._take(self.updates.forwards(most), until=close)
-        self._take(self.updates.backwards(fresh, measured), above=close)
-        enough = min(count for count, step in self.steps.items() if step.cost <= close)
+        enough = min(
+            count
+            for count, step in self.steps.items()
+            if step.cost <= measured + CLOSE * abs(measured)
+        )
         found = self._improved(enough)
         while self._cost(found) > goal and enough < most:  # which the sample did not show
             enough += 1
             found = self._improved(enough)
-        self.best, enough = found, self.updates.changes_of(found.rows)
+        self.best, enough = found, self._changes_of(found.rows)
         for _ in range(0 if self.updates.is_large else _STEPS_BACK):
             if enough <= self.least or self._cost(found := self._improved(enough - 1)) > goal:
                 break
-            self.best, enough = found, self.updates.changes_of(found.rows)
+            self.best, enough = found, self._changes_of(found.rows)
         return max(enough, self.least)
 
     def curve(self) -> tuple[Point, ...]:
         """The least cost for every number of changes that was tried."""
-        known = {count: step.cost for count, step in self.steps.items()}
-        if not self.updates.is_large:
-            for count, cost in self.costs.items():
-                known[count] = min(cost, known.get(count, cost))
         points: list[Point] = []
-        for count in sorted(known):
+        for count in sorted(self.steps):
             least = points[-1].cost if points else np.inf
-            points.append(Point(count, min(least, known[count])))
+            points.append(Point(count, min(least, self.steps[count].cost)))
         return tuple(points)
 
-    def _prepare(self, fresh: Rows | None) -> None:
-        from uniproto.methods.updating import Updates  # whose compiled loops load with it
+    def _walk(self, most: int, fresh: Rows) -> float:
+        """Change up to `most` rows, or until that is close to a fresh selection; its cost."""
+        from uniproto.methods.updating import Step, Updates  # whose compiled loops load with it
 
-        self.updates = Updates(self.problem, self.old, self.least, fresh)
+        self.updates, measured = Updates(self.problem, self.old, self.least, fresh), -np.inf
+        if fresh is not self.old:
+            measured = self.updates.cost_of(fresh)
+            self._note(Step(most, fresh, measured))
+        for step in self.updates.steps(most):
+            self._note(step)
+            if step.cost <= measured + CLOSE * abs(measured):
+                break
+        return measured
 
-    def _take(
-        self, steps: Iterable[Step], *, until: float = -np.inf, above: float = np.inf
-    ) -> None:
-        """Note steps until one costs no more than a limit, or more than another."""
-        for step in steps:
-            known = self.steps.get(step.changes)
-            if known is None or step.cost < known.cost:
-                self.steps[step.changes] = step
-            if step.cost <= until or step.cost > above:
-                return
+    def _note(self, step: Step) -> None:
+        known = self.steps.get(step.changes)
+        if known is None or step.cost < known.cost:
+            self.steps[step.changes] = step
 
     def _improved(self, changes: int) -> Picks:
         """The usual search under the rule, from the best rows for `changes` changes."""
-        from uniproto.methods.updating import improved
+        from uniproto.methods.search.search import search
+        from uniproto.methods.updating import Step
 
         known = [step for count, step in self.steps.items() if count <= changes]
-        start = self.updates.settled(min(known, key=lambda step: step.cost).rows)
+        start = min(known, key=lambda step: step.cost).rows
         keep = keep_all_but(changes, self.old, self.problem.k, self.problem.m)
         asked = self.problem.changed(keep=keep)
-        found = improved(asked, start, self.seconds, self.progress)
-        self.costs[changes] = self._cost(found)
+        found = search(asked, Greedy(), self.seconds, self.progress, start)
+        if not self.updates.is_large:
+            self._note(Step(changes, found.rows, self._cost(found)))
         return found
+
+    def _changes_of(self, rows: Rows) -> int:
+        return len(np.setdiff1d(rows, self.old))
 
     def _cost(self, picks: Picks) -> float:
         return (picks.transport or transport(self.problem, picks.rows)).cost
@@ -300,40 +306,32 @@ def _changes(problem: Problem, made: Updated, picks: Picks) -> tuple[Change, ...
     new = np.flatnonzero(~np.isin(picks.rows, made.found))
     left = np.flatnonzero(~np.isin(made.found, picks.rows))
     there = left[made.found[left] >= 0]
-    pairs: list[tuple[int | None, int | None]] = []
-    if len(there) and len(new):
-        costs = np.empty((len(there), len(new)))
-        for column, place in enumerate(new.tolist()):
-            part = slice(plan.indptr[place], plan.indptr[place + 1])
-            block = problem.costs.exact_block(made.found[there], plan.indices[part])
-            costs[:, column] = block @ plan.data[part]
-        places = zip(*linear_sum_assignment(costs), strict=True)
-        pairs = [(int(there[a]), int(new[b])) for a, b in places]
-    others = sorted(set(left.tolist()) - {a for a, _ in pairs})
-    unpaired = sorted(set(new.tolist()) - {b for _, b in pairs})
-    for place in range(max(len(others), len(unpaired))):
-        pairs.append((next(iter(others[place:]), None), next(iter(unpaired[place:]), None)))
-    backs = {
-        pair: (int(made.found[pair[0]]), pair[1])
-        for pair in pairs
-        if pair[0] is not None and pair[1] is not None and made.found[pair[0]] >= 0
-    }
-    saved = {}
+    costs = np.empty((len(there), len(new)))
+    for column, place in enumerate(new.tolist()):
+        part = slice(plan.indptr[place], plan.indptr[place + 1])
+        block = problem.costs.exact_block(made.found[there], plan.indices[part])
+        costs[:, column] = block @ plan.data[part]
+    paired, places = linear_sum_assignment(costs)
+    pairs: list[tuple[Any, Any]] = list(
+        zip(there[paired].tolist(), new[places].tolist(), strict=True)
+    )
+    saved: list[tuple[float, float]] = []
     if len(made.found) == problem.k:
-        saved = dict(zip(backs, _savings(problem, picks.rows, list(backs.values())), strict=True))
-    found = []
-    for pair in pairs:
-        out, came = pair
-        found.append(
-            Change(
-                None if out is None else int(made.earlier[out]),
-                None if came is None else int(picks.rows[came]),
-                out is not None and bool(made.found[out] < 0),
-                np.empty(0, np.intp) if came is None else _targets(plan, came),
-                *saved.get(pair, (None, None)),
-            )
+        backs = [(int(made.found[out]), came) for out, came in pairs]
+        saved = _savings(problem, picks.rows, backs)
+    unpaired = np.setdiff1d(left, there[paired]).tolist(), np.setdiff1d(new, new[places]).tolist()
+    pairs += zip_longest(*unpaired)
+    changes = [
+        Change(
+            None if out is None else int(made.earlier[out]),
+            None if came is None else int(picks.rows[came]),
+            out is not None and bool(made.found[out] < 0),
+            np.empty(0, np.intp) if came is None else _targets(plan, came),
+            *saving,
         )
-    return tuple(sorted(found, key=lambda change: -(change.saved or 0.0)))
+        for (out, came), saving in zip_longest(pairs, saved, fillvalue=(None, None))
+    ]
+    return tuple(sorted(changes, key=lambda change: -(change.saved or 0.0)))
 
 
 def _targets(plan: Any, place: int) -> NDArray[np.intp]:
