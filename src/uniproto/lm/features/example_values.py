@@ -16,7 +16,7 @@ from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleFeatures(ModelFeatures):
-    """How a language model looks at examples, whatever is computed of them."""
+    """The options that `Gradients` and `HiddenStates` share."""
 
     adapter: str | os.PathLike[str] | None = None
     prompt: str | None = None
@@ -27,11 +27,11 @@ class ExampleFeatures(ModelFeatures):
     bf16: bool = False
 
     def __post_init__(self) -> None:
-        self.language()  # which checks
+        self.language()  # checks the options
 
     @abstractmethod
     def language(self) -> LanguageFeatures:
-        """What is computed of an example."""
+        """The features to compute for each example."""
 
     def items(self, given: Input, like: Items | None = None) -> Items:
         named = self.prompt, self.answer, self.messages

@@ -1,4 +1,4 @@
-"""How a language model looks at examples: what is computed of them, and how they are put to it."""
+"""Which features a language model computes for examples, and how their prompts are laid out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAT = "chat"  # as a template: the one of the model's tokenizer
 
 @dataclass(frozen=True)
 class LanguageFeatures:
-    """What a language model makes of an example.
+    """The features that a language model computes for an example.
 
     `kind` is `value` (the gradient by the value projection of the last block), `lora` (the
     gradient by all LoRA layers, as LESS takes it), `hidden` (the mean of the last hidden states)
@@ -72,7 +72,7 @@ class LanguageFeatures:
         return cls(POOLING[pooling], **options)
 
     def described(self) -> str:
-        """Everything but the adapter's weights that vectors depend on."""
+        """All options that vectors depend on; the adapter's weights have a digest of their own."""
         return repr(
             sorted((name, value) for name, value in asdict(self).items() if name != "adapter")
         )
@@ -88,7 +88,7 @@ def require_template(parameter: str, template: str) -> None:
 
 
 def what_is_wrong_with(example: Any) -> str | None:
-    """Why an example cannot be learned from.
+    """Why an example cannot be used; None if it can.
 
     >>> what_is_wrong_with(("1 + 1?", "2")), what_is_wrong_with(("1 + 1?", " "))
     (None, 'no answer token')

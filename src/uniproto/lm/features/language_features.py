@@ -1,7 +1,7 @@
-"""What a language model makes of examples, offline: `uniproto.features.gradients`, `hidden_states`.
+"""Features of examples, computed by a language model: `uniproto.lm.gradients`, `hidden_states`.
 
-Gradients say how an example would change the model, so that examples of one kind of work lie
-together, whatever their words are. The code is that of the selection inside a training run.
+The gradient of an example says how it would change the model, so examples of the same kind of task
+are close together, whatever words they use. The selection inside a training run uses the same code.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from uniproto.lm.models import (
     with_adapter,
 )
 
-_VERSION = 1  # raise it when what is computed here changes
+_VERSION = 1  # increase when the vectors change
 _PURPOSE, _EXTRA = "Looking at examples with a language model", "train"
 # Examples at a time, without and with a GPU.
 _BATCH = {"value": (8, 64), "lora": (4, 8), "hidden": (8, 64), "position": (8, 64)}
-# What is passed on to `features.embedded`.
+# Passed on to `features.embedded`.
 OPTIONS = ("batch_size", "device", "cache", "on_error", "progress", "model_digest", "spread")
 
 
@@ -99,10 +99,10 @@ def gradients(
         model: a causal language model: a folder, a .gguf file or a name on the Hugging Face hub.
         adapter: a folder of LoRA weights to put on the model.
         layer: `value`, the value projection of the last block; the name of another linear layer;
-            `lora`, all LoRA layers of the adapter, as LESS takes them; or `adam`, of those each
-            gradient as the step that Adam would make of it, by the moments in the adapter's folder
-            (optimizer.pt), which a training run leaves with its checkpoints.
-        width: at most so many numbers per vector.
+            `lora`, all LoRA layers of the adapter, as in LESS; or `adam`, the same with each
+            gradient replaced by the step that Adam would take, using the moments in the adapter's
+            folder (optimizer.pt), which a training run saves with its checkpoints.
+        width: the largest number of dimensions.
         prompt, answer, messages: the columns of rows. Default: those with the usual names.
         template: the prompt, with `{instruction}` in it, or "chat" for the model's own template.
         max_length: tokens per example; longer ones are cut as 'uniproto finetune' cuts them.
@@ -152,7 +152,7 @@ def hidden_states(
 def _examples(
     rows: Any, prompt: str | None, answer: str | None, messages: str | None
 ) -> Iterable[Any]:
-    """The examples that rows are, by their columns where those have names."""
+    """Convert rows to examples, by their columns if these are named."""
     if isinstance(rows, Items):
         return rows
     if isinstance(rows, str | bytes):
@@ -174,7 +174,7 @@ def embed_examples(
     model_digest: str | None = None,
     **options: Any,
 ) -> Embedded:
-    """The vectors of examples, each of them computed once and saved."""
+    """The vectors of examples, computed or taken from the cache."""
     listed: Any = examples if isinstance(examples, Sized) else list(examples)
     return embed(
         listed,
@@ -187,7 +187,7 @@ def embed_examples(
 
 
 class LanguageModelFeatures(ModelOfTexts):
-    """A language model as `features.embedded` runs models: it loads when a vector is needed."""
+    """A language model for `features.embedded`; it is loaded when a vector must be computed."""
 
     what_is_wrong = staticmethod(what_is_wrong_with)
     expected = NO_ANSWER
@@ -262,7 +262,7 @@ class LanguageModelFeatures(ModelOfTexts):
 
 
 def tokens_read(name: str, max_length: int) -> int:
-    """How many tokens of an example a model reads: at most those of its context."""
+    """The number of tokens of an example that a model reads, limited by its context."""
     config = load_config(name).get_text_config()
     return min(max_length, getattr(config, "max_position_embeddings", None) or max_length)
 
@@ -290,7 +290,7 @@ def _adapter_identity(adapter: str | os.PathLike[str]) -> str:
 
 
 def _mean_hidden_states(network: Any, batch: dict[str, Any], by_position: bool) -> Any:
-    """What the head gets, averaged over the tokens of each example."""
+    """The last hidden states, averaged over the tokens of each example."""
     network = unwrapped(network)
     with preserve_state(network), torch.inference_mode(False), torch.no_grad():
         ((inputs, _, _),) = micro_batches(network, batch, len(batch["labels"]))
@@ -304,7 +304,7 @@ def _mean_hidden_states(network: Any, batch: dict[str, Any], by_position: bool) 
 def _lora_gradients(
     network: Any, batch: dict[str, Any], width: int, moments: dict[Any, Moments] | None
 ) -> Any:
-    """The gradients by all LoRA parameters, projected together into one row each."""
+    """The gradients with respect to all LoRA parameters, projected to one row per example."""
     network = unwrapped(network)
     projections = lora_projections(network)
     with preserve_state(network), torch.inference_mode(False):
@@ -317,11 +317,11 @@ def _lora_gradients(
                 rows = outer_sums(left, right)
                 if moments is not None:
                     rows = adam_steps(rows, moments[part.parameter])
-                # The sketches of parts, each dealt out by itself, add up to one of them all. Short
-                # parts are lengthened by zeros, for without need nothing is dealt out.
+                # The sketches of all parts add up to a sketch of the whole gradient. Short parts
+                # are padded with zeros, as a part that fits into `width` would not be sketched.
                 if (lacking := width + 1 - rows.shape[1]) > 0:
                     rows = torch.nn.functional.pad(rows, (0, lacking))
-                dealt = projected(rows, width, place)
-                total = dealt if total is None else total + dealt
+                sketch = projected(rows, width, place)
+                total = sketch if total is None else total + sketch
                 place += 1
     return total

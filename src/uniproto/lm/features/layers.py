@@ -272,7 +272,7 @@ def _named(model: nn.Module, layer: str) -> tuple[str, nn.Module]:
     if len(found) == 1:
         return found[0], every[found[0]]
     if found:
-        remedy = f"More than one layer ends so: {', '.join(found[:6])}. Write more of the name."
+        remedy = f"Several layers end with it: {', '.join(found[:6])}. Pass a longer name."
     else:
         last = _last(layer)
         near = [name for name in every if _last(name) == last] or list(every)
@@ -297,15 +297,15 @@ def _precise(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-# --- what scoring must leave as it was ------------------------------------------------------------
+# --- state that scoring must not change -----------------------------------------------------------
 
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Score inside; afterwards the model, its gradients and every random state are as before.
+    """Restore the model, its gradients and every random state after scoring.
 
     Inside, the model is in evaluation mode: dropout (LoRA's too) is off and gradient
-    checkpointing rests, since both act in training mode only. Restored afterwards: each module's
+    checkpointing is inactive, since both act in training mode only. Restored on exit: each module's
     own train/eval flag, `.grad` and `requires_grad` of every parameter, the buffers, and the
     random states of Python, NumPy, torch and the model's accelerators. The optimizer is never
     touched.
