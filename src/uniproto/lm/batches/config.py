@@ -56,7 +56,7 @@ class SelectionConfig:
         loss_fn: for models other than causal language models, `loss_fn(model, batch)`: each
             example's loss, a tensor (examples,). Needs `layer`, except with `maxloss`; the Trainer
             keeps its own training loss.
-        width: at most so many feature dimensions.
+        width: the largest number of feature dimensions.
         score_batch_size: examples per scoring pass (default: the whole pool; `greats`: 8).
         micro_batch: examples per forward and backward pass of the chosen ones, where memory is
             short. The gradient is the same sum, in another order of additions.
@@ -85,22 +85,22 @@ class SelectionConfig:
         None, "compare by euclidean, cosine, l1, dot (by method)", metavar="NAME"
     )
     bandwidth: float | str | None = setting(
-        None, "of rbf: a number, or such as 0.25median (auto)", metavar="SIGMA", parse=str
+        None, "bandwidth of rbf: a number, or e.g. 0.25median (auto)", metavar="SIGMA", parse=str
     )
-    loss: str | None = setting(None, "what counts equally (by method)", choices=LOSSES)
+    loss: str | None = setting(None, "weigh examples or tokens equally (by method)", choices=LOSSES)
     budgets: str | Mapping[Hashable, int] = "proportional"
     keep_small: bool | int | float | Collection[Hashable] | None = None
     coordinates: int | None = setting(None, "compare the largest coordinates only (by method)")
     features: str | None = setting(None, f"{'/'.join(FEATURES)} (by method)", metavar="NAME")
-    adam_aligned: bool | None = setting(None, "on the scale of Adam's steps (by method)")
+    adam_aligned: bool | None = setting(None, "scale gradients like Adam's steps (by method)")
     moments: str | None = setting(None, "Adam's moments (by method)", choices=MOMENTS)
     align_after: int = setting(8, "steps before gradients are aligned")
     layer: str | None = setting(None, "the layer to differentiate (last value projection)")
     loss_fn: Callable[[Any, Any], Any] | None = field(default=None, repr=False, compare=False)
-    width: int | None = setting(None, "at most so many feature dimensions (all)")
+    width: int | None = setting(None, "largest number of feature dimensions (all)")
     score_batch_size: int | None = setting(None, "examples per scoring pass (the pool; greats: 8)")
     micro_batch: int | None = setting(None, "chosen examples per forward and backward pass (all)")
-    anchors: int = setting(8, "greats: examples it measures by")
+    anchors: int = setting(8, "greats: number of validation examples")
     text_column: str | tuple[str, ...] | None = None
     embedding_model: str | None = setting(
         None, "sbert: the model that embeds (all-MiniLM-L6-v2)", metavar="MODEL"
@@ -116,7 +116,7 @@ class SelectionConfig:
         for name in ("width", "score_batch_size", "micro_batch"):
             if getattr(self, name) is not None:
                 require_int(name, getattr(self, name))
-        # The selector says what is wrong with the method and its options.
+        # Checks the method and its options.
         self.selector(self.keep, seed=0 if self.seed is None else self.seed)
         if self.keep > self.pool:
             raise InvalidInputError(
@@ -149,7 +149,7 @@ class SelectionConfig:
 
     @property
     def chooses(self) -> BatchMethod:
-        """The method, with what it needs and what is usual for it."""
+        """The method, with its requirements and defaults."""
         return as_batch_method(self.method)
 
     @property
@@ -158,7 +158,7 @@ class SelectionConfig:
 
     @property
     def usual_features(self) -> str:
-        """The features chosen, or else the method's default; likewise what follows."""
+        """The given features, or the method's default; the same holds for the properties below."""
         return self.features or self.chooses.features
 
     @property

@@ -1,4 +1,4 @@
-"""Batches without padding: examples laid end to end in one row, as padding-free collators do it.
+"""Batches without padding: examples laid end to end in one row, as by padding-free collators.
 
 Each example begins where its positions restart. `as_rows` gives every example a padded row of its
 own, to be scored as if it were alone; `end_to_end` lays the chosen ones out again.
@@ -17,7 +17,7 @@ from torch.nn import functional
 from uniproto.errors import InvalidInputError
 from uniproto.lm.features.losses import NO_LABEL
 
-_CUMULATED = ("cu_seq_lens_q", "cu_seq_lens_k")  # what flash attention is told of the examples
+_CUMULATED = ("cu_seq_lens_q", "cu_seq_lens_k")  # where examples begin, for flash attention
 _LONGEST = ("max_length_q", "max_length_k")
 _NUMBERS = "seq_idx"
 _ABOUT_LAYOUT = ("position_ids", "attention_mask", _NUMBERS, *_CUMULATED, *_LONGEST)
@@ -56,7 +56,7 @@ def _starts(inputs: Mapping[str, Any], ids: Tensor) -> list[int] | None:
     restarts = positions[:, 1:] != positions[:, :-1] + 1
     mask = inputs.get("attention_mask")
     if isinstance(mask, Tensor) and mask.shape == ids.shape:
-        restarts &= (mask[:, 1:] != 0) & (mask[:, :-1] != 0)  # positions of padding say nothing
+        restarts &= (mask[:, 1:] != 0) & (mask[:, :-1] != 0)  # positions of padding have no meaning
     if not restarts.any():
         return None
     if len(ids) != 1:
@@ -105,7 +105,8 @@ def end_to_end(
             found[key] = torch.full_like(value, longest) if isinstance(value, Tensor) else longest
         elif isinstance(value, Tensor) and value.shape[:2] == ids.shape:
             found[key] = value[:, places]
-            if key == "labels":  # an example's first token is not to be told from another example
+            if key == "labels":
+                # An example's first token must not be predicted from the previous example.
                 found[key][:, torch.tensor([0, *lengths[:-1]]).cumsum(0)] = NO_LABEL
     return found
 

@@ -1,4 +1,4 @@
-"""What a training step hands over, as plain arrays, and the costs between its examples.
+"""The inputs of a selection as plain arrays, and the costs between examples.
 
 A pool is small enough for one dense matrix of costs. Picks do not change when a constant is added
 to all costs, so inner products become costs as max − ⟨g_i, g_j⟩, the maximum over the examples at
@@ -132,7 +132,7 @@ def finite_examples(matrix: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def nonzero(features: NDArray[Any] | Gram) -> NDArray[np.bool_]:
-    """Which examples have a direction at all."""
+    """Which examples are not zero, so that they have a direction."""
     if isinstance(features, Gram):
         return np.diag(features.pool) > 0
     return (features != 0).any(axis=1)
@@ -189,7 +189,7 @@ def _costs(
 def _curved(
     distances: NDArray[Any], metric: Metric, bandwidth: float | MedianShare | None
 ) -> NDArray[Any]:
-    """The costs that a metric makes of distances."""
+    """The costs that belong to distances under a metric."""
     if isinstance(bandwidth, MedianShare):
         apart = OF_FEATURES[metric.apart or metric.name].curve_for(None)
         bandwidth = bandwidth.of(apart.of(distances.astype(np.float64)))
@@ -197,10 +197,10 @@ def _curved(
 
 
 def _nothing_to_itself(costs: NDArray[Any]) -> NDArray[Any]:
-    """Take rounding off the diagonal.
+    """Remove rounding errors from the diagonal.
 
-    Two examples nearest to each other often have fills of one another alone: which of the two is
-    taken must be the lower one, not hang on the last digit.
+    Two examples that are nearest to each other often have equal fills. The tie must go to the lower
+    row, and not depend on rounding.
     """
     np.maximum(costs, 0, out=costs)
     np.fill_diagonal(costs, 0)
@@ -265,7 +265,7 @@ def products_on_one_core(features: Any, metric: str) -> AbstractContextManager[A
 
 
 def require_costs_of_at_least_zero(costs: NDArray[Any]) -> None:
-    """Similarities handed in as costs would turn every choice into its opposite."""
+    """Refuse negative costs: similarities passed as costs would invert every choice."""
     lowest = float(costs.min())
     if lowest < -_NEGLIGIBLE * max(float(costs.max()), -lowest):
         raise InvalidInputError(

@@ -37,7 +37,7 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """What one selection sees: the usable examples of the pool, or of one source."""
+    """The input of one selection: the usable examples of the pool, or of one source."""
 
     size: int
     features: Any  # rows of features, or a Gram; this and what follows: None where not needed
@@ -50,7 +50,7 @@ class Part:
     learning_rate: float
 
     def only(self, rows: Rows) -> Part:
-        """The same of some rows, ascending."""
+        """The same for some of the rows, in ascending order."""
         if len(rows) == self.size:
             return self
         features = self.features
@@ -82,7 +82,7 @@ def pick_greedily(parts: list[Part], counts: list[int]) -> list[Rows]:
 
 
 def pick_uniproto(parts: list[Part], counts: list[int]) -> list[Rows]:
-    """The same, and then a few exact exchanges; of few sets of examples the best."""
+    """`extend` and a few exact exchanges; where there are few sets of examples, the best one."""
     return fill_picks([part.costs for part in parts], counts, exchanges=True)[0]
 
 
@@ -190,7 +190,7 @@ def _largest(values: NDArray[Any], k: int) -> Rows:
 
 @dataclass(frozen=True)
 class BatchMethod:
-    """A way of choosing, what it needs beside the pool, and its usual settings."""
+    """A method, the inputs it needs, and its defaults."""
 
     name: str
     pick: Callable[..., Any]  # of a part and how many of it, or of lists of both
@@ -261,7 +261,7 @@ def as_batch_method(method: str | Method) -> BatchMethod:
         return BATCH_METHODS[method]
     method = as_method(method)
     if method in (UniProto(), Greedy()):
-        # Inside a training step every pick counts: compiled loops, no second of search.
+        # Training steps use the compiled loops, not the full search.
         return BATCH_METHODS[method.name]
     pick = partial(_pick_with, method)
     if isinstance(method, UniProto | Greedy):

@@ -85,7 +85,7 @@ class PoolCollator:
 
 
 class NumberedRows(torch.utils.data.Dataset):
-    """A data set whose examples know their place in it."""
+    """A data set whose examples hold their row number."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -137,7 +137,7 @@ class BatchPool:
     drawn: int | None = None
 
     def examples_in(self, rows: int) -> int:
-        """As many examples as so many rows of the data hold on average; at least one.
+        """The average number of examples in that many rows of the data; at least one.
 
         >>> BatchPool({}, size=20, sources=None, rows=None, drawn=8).examples_in(4)
         10
@@ -185,7 +185,7 @@ def require_within_context(model: Any, pool: BatchPool) -> None:
 
 
 def pieces(inputs: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-    """The same batch in parts of at most so many examples of like length, with less padding."""
+    """Split a batch into parts of examples of similar length, which need less padding."""
     parts = spans(inputs)
     if parts is not None:
         groups = torch.arange(len(parts)).split(most)
@@ -209,7 +209,7 @@ def columns_of(dataset: Any) -> list[str] | None:
 def rows_per_source(dataset: Any, column: str, *, read_all: bool) -> Counter[Any]:
     """How many examples there are of every source.
 
-    Nothing is counted where that would mean to `read_all` of the data, unless that is asked for.
+    Where counting means reading all of the data, it is only done with `read_all`.
 
     >>> rows_per_source([{"source": "web"}, {"source": "law"}] * 2, "source", read_all=True)
     Counter({'web': 2, 'law': 2})
@@ -255,9 +255,9 @@ class Window:
         return len(self._steps)
 
     def begin(self, step: int) -> None:
-        """The pools of a step are about to be fetched.
+        """Called before the pools of a step are fetched.
 
-        Data without a length may end amid a step or before it: then the same step begins again.
+        Data of unknown length may end within a step; the same step then begins again.
         """
         self._steps.add(step)
         if self.began is None:

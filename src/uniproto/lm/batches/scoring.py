@@ -1,4 +1,4 @@
-"""From a pool to what the selector looks at: gradients, losses, embeddings or nothing."""
+"""The inputs of the selector for a pool: gradients, losses, embeddings or nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scores_of(
     embeddings: Any,
     draw_anchors: Callable[[tuple[int, ...]], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Look at a pool in the way a selection needs: the arguments of a `BatchSelector` call.
+    """Compute what a selection needs to know of a pool: the arguments of a `BatchSelector` call.
 
     `model`, `optimizer`: those that are trained. `embeddings`: one vector per row of the data.
     `draw_anchors`: validation examples for `greats`, drawn with a seed.

@@ -60,7 +60,7 @@ from uniproto.lm.features.losses import (
 )
 
 _SMALLEST_RATE = 1e-12  # a warm-up begins at 0, where GREATS would have nothing to compare
-_CARRIED = "selection-{process}.json"  # in a checkpoint: what sources still have to get
+_CARRIED = "selection-{process}.json"  # in a checkpoint: the quotas carried over to the next step
 
 
 _Hooks: Any = object  # the attributes of a Trainer, to type checkers
@@ -145,7 +145,7 @@ class SelectionMixin(_Hooks):
             self.data_collator, self._signature_columns, self.train_dataset = original
 
     def get_eval_dataloader(self, *given: Any, **named: Any) -> Any:
-        """Evaluation data may have the source column, too; collators that would fail lose it."""
+        """Drop the source column of evaluation data where the collator would fail on it."""
         original = self.data_collator
         self.data_collator = self._pool_collator(False, adds_metadata=False, trains=False)
         try:
@@ -237,13 +237,13 @@ class SelectionMixin(_Hooks):
         super().log(logs, *others, **named)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        """Beside the random states, which every process saves, too: what sources are owed."""
+        """Save the carried quotas with the random states, in every process."""
         super()._save_rng_state(output_dir)
         path = Path(output_dir, _CARRIED.format(process=self.args.process_index))
         path.write_text(json.dumps(list(self._carried.items())), encoding="utf-8")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """With the optimizer, what sources were owed: the first choice of a run needs it."""
+        """Load the carried quotas with the optimizer: the first choice needs them."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
@@ -290,7 +290,7 @@ class SelectionMixin(_Hooks):
         return rows
 
     def _warn_of_few(self, keep: int, pool: BatchPool) -> None:
-        """Say once that not every source can be in every step."""
+        """Warn once that not every source can be in every step."""
         by_share = self.selection.mode == "source" and isinstance(self.selection.budgets, str)
         if self._warned or not by_share or pool.sources is None:
             return
@@ -302,7 +302,7 @@ class SelectionMixin(_Hooks):
                 "is in every step, but each gets its share over the steps. Raise keep, or use "
                 "mode='batch', if that is not what you want.",
                 UserWarning,
-                through=("transformers", "accelerate", "trl"),  # whoever called train()
+                through=("transformers", "accelerate", "trl"),  # the caller of train()
             )
 
     @property
