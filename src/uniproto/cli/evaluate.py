@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
             archive of them. A data set that lacks questions is an error; --limit and
             --allow-partial accept it, and the results say so.
 
-            The same command goes on where it stopped, also after a kill; --fresh starts over.
+            The same command continues where it stopped, also after a kill; --fresh starts over.
 
             what is written to OUT:
               table.txt, .csv     accuracy per data set with standard errors, and the averages

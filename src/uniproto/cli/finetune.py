@@ -35,13 +35,13 @@ def add_parser(commands: Any) -> None:
                   --data train.jsonl --out run
 
             DATA has the columns source, instruction and output. Only answer tokens count in the
-            loss. The same command goes on from the last checkpoint after a kill.
+            loss. The same command resumes from the last checkpoint after a kill.
 
             what is written to OUT:
               metrics.jsonl            one row per logged step: losses, times, chosen per source
               curves.csv, .png         log-perplexity of held-out answers, overall and per source
               result.json              settings, versions, counts, first and last validation
-              model/, checkpoint-*/    the trained model (with LoRA: the adapter); to go on from
+              model/, checkpoint-*/    the trained model (with LoRA: the adapter); to resume from
             """),
     )
     parser.late = _add_options
@@ -52,8 +52,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     from uniproto.lm.finetune.settings import PRESETS, FinetuneSettings
 
     parser.add_argument("--preset", choices=tuple(PRESETS), metavar="NAME", help=", ".join(PRESETS))
-    parser.add_argument("--config", metavar="YAML", help="options in a file; those here win")
-    parser.add_argument("--fresh", action="store_true", help="start over: forget a run in OUT")
+    parser.add_argument(
+        "--config", metavar="YAML", help="a file of options, which the command line overrides"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="start over: remove an earlier run in OUT"
+    )
     add_settings(parser, FinetuneSettings)
 
 

@@ -35,12 +35,12 @@ def add_parser(commands: Any) -> None:
 
             CORPUS is a file, a folder or a pattern in quotes: .txt, .jsonl (both also .zst) and
             .parquet, with the texts in the column --column. It is cut into tokens once, into
-            OUT/tokens, or into --tokens for all runs that are to see the same ones. Without
+            OUT/tokens, or into --tokens for all runs that share them. Without
             --tokenizer, a byte-level BPE is learned from the training documents.
 
             After a kill the same command resumes from the last checkpoint, and ends with the same
             model and metrics; --fresh starts over. With --schedule constant, a finished run given
-            more --steps goes on. On Ctrl-C a checkpoint is written.
+            more --steps continues. On Ctrl-C a checkpoint is written.
 
             what is written to OUT, the folder of -o:
               metrics.jsonl            one row per logged step: losses, seconds, tokens
@@ -60,9 +60,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, PretrainSettings, required=["out"])
     parser.add_argument("--fresh", action="store_true", help="remove an earlier run in OUT")
     parser.add_argument(
-        "--export", nargs=2, metavar=("hf", "DIR"), help="write the model for other programs"
+        "--export",
+        nargs=2,
+        metavar=("hf", "DIR"),
+        help="export the last checkpoint as a model of transformers",
     )
-    parser.add_argument("--prepare-only", action="store_true", help="make the tokens and stop")
+    parser.add_argument("--prepare-only", action="store_true", help="prepare the tokens and stop")
 
 
 def run(options: argparse.Namespace) -> None:

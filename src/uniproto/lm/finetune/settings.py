@@ -100,17 +100,20 @@ class FinetuneSettings:
     validation: float = _data(0.02, "share held out of every source", metavar="SHARE")
     validation_least: int = _data(4, "minimum held out of every source")
     validation_data: str | None = _data(
-        None, "validate on these rows (hold out some)", metavar="FILE"
+        None, "validate on these rows (default: held-out ones)", metavar="FILE"
     )
 
     mix: str | None = _data(None, "take half of the training data from FILE", metavar="FILE")
 
     plan: str = _selection(
-        Greedy.plan, "greedy: what happens to the plan", choices=(*PLANS, "entropic")
+        Greedy.plan, "greedy: how the plan is updated", choices=(*PLANS, "entropic")
     )
     reg: float | None = setting_of(Entropic, "reg", default=None, group="selection")
     iterations: int | None = setting_of(
-        Entropic, "iterations", group="selection", help="plan entropic: most steps of its solver"
+        Entropic,
+        "iterations",
+        group="selection",
+        help="plan entropic: largest number of solver steps",
     )
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
     keep_small: bool | float | tuple[str, ...] | None = _selection(

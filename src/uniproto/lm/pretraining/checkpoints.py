@@ -29,7 +29,7 @@ _KEPT = 2
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """A checkpoint, and what it says of its run."""
+    """A checkpoint and the record of its run."""
 
     folder: Path
     step: int
@@ -102,7 +102,7 @@ class Checkpoints:
         self._manager.close()
 
     def _remove_partial(self) -> None:
-        """Of a run that was killed while it saved, or had no room to."""
+        """Remove what a failed or killed run saved in part."""
         for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -124,7 +124,7 @@ def remove_checkpoints(out: Path) -> None:
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """What a checkpoint cannot be read for becomes one message."""
+    """Turn any error of reading a checkpoint into one message."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError) as error:

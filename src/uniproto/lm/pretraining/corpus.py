@@ -56,7 +56,7 @@ def corpus_files(place: str | Path) -> list[Path]:
 
 
 def corpus_identity(files: Sequence[Path]) -> str:
-    """A digest by which to know a corpus again: of every file its name, size, and both ends.
+    """A digest that identifies a corpus: of every file its name, its size, and both ends.
 
     As a corpus may be too large to be read twice, only the first and the last mebibyte of each file
     are hashed.

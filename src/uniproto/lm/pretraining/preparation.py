@@ -82,7 +82,7 @@ def prepare_tokens(
 
 
 def _require_own_files(folder: Path) -> None:
-    """Refuse to overwrite files that only happen to have the names of ours."""
+    """Refuse to overwrite files that this command did not write."""
     if (folder / _BEGUN).exists():
         return
     foreign = [name for name in (*TOKENIZER_FILES, TRAIN, VALIDATION) if (folder / name).exists()]
@@ -137,7 +137,7 @@ class _Corpus:
         return count if 1 < count < cell else None
 
     def documents(self, advance: Callable[[int], None]) -> Iterator[tuple[bool, str]]:
-        """Whether it is held out, and the text, of one after the other."""
+        """Each document's text, and whether it is held out."""
         texts = read_documents(self.files, self.column, advance)
         return zip(
             held_out(self.share, self.seed, self.few), texts, strict=False
@@ -171,7 +171,7 @@ def _prepare(folder: Path, options: TokenPreparation, seed: int, progress: Progr
 def _write_tokens(
     folder: Path, corpus: _Corpus, vocabulary: Vocabulary, dtype: np.dtype[Any], progress: Progress
 ) -> dict[str, int]:
-    """Encode all documents; how many there were, and how many tokens."""
+    """Encode all documents; returns the numbers of documents and of tokens."""
     documents = {"train": 0, "validation": 0}
     tokens = {"train": 0, "validation": 0}
     with (
@@ -199,7 +199,7 @@ def _vocabulary(
     corpus: _Corpus,
     progress: Progress,
 ) -> Vocabulary:
-    """One that was learned or copied here before; or the given tokenizer; or a new one."""
+    """The tokenizer of this folder; if there is none, the given one, or a new one."""
     begun = folder / _BEGUN
     if (
         begun.exists()
@@ -225,13 +225,13 @@ def _vocabulary(
 
 
 def _differences(tokens: TokenFiles, options: TokenPreparation) -> str:
-    """The settings in which a folder of tokens differs from those of these options that are set."""
+    """The given options that differ from those of the folder of tokens."""
     wanted = {name: value for name, value in _made_from(options).items() if value is not None}
     return differences({name: tokens.header[name] for name in wanted}, wanted)
 
 
 def _made_from(options: TokenPreparation) -> dict[str, Any]:
-    """What tokens are made from, as their header says it."""
+    """The part of the header that says what tokens are made from."""
     tokenizer = None if options.tokenizer is None else Path(options.tokenizer)
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= TOKENIZER

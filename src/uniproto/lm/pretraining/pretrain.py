@@ -51,7 +51,7 @@ _MAY_CHANGE = (
 
 
 def prepare(settings: PretrainSettings, fresh: bool = False) -> TokenFiles:
-    """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; made if need be.
+    """The tokens of a run: in the folder `tokens`, or else in OUT/tokens; they are made if missing.
 
     Tokens in OUT belong to the run, and may be replaced until it has trained on them.
     """
@@ -121,7 +121,7 @@ def _train(plan: RunPlan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
 
 
 def _configuration(settings: PretrainSettings, tokens: TokenFiles) -> dict[str, Any]:
-    """What must be the same for a run to go on as if it had never stopped."""
+    """The settings that must be equal for a run to be resumed."""
     fixed = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
     return dict(json.loads(json.dumps({**fixed, "tokens": tokens.identity()})))
 

@@ -41,7 +41,7 @@ _records = partial(setting, group="records")
 
 @dataclass(frozen=True)
 class TokenPreparation:
-    """What a folder of tokens is made from. None means: whatever a complete folder has.
+    """The options of a folder of tokens. None means: as in the folder, if it is complete.
 
     >>> TokenPreparation(data="corpus.jsonl").with_defaults().vocab_size
     32000
@@ -100,15 +100,17 @@ class StepSettings:
     keep: int = _common(64, "sequences trained on per step")
     plan: str = _choice("extend", "uniproto: entropic is as in the paper (extend)", choices=PLANS)
     reg: float = _choice(1e-2, "entropic plan: strength of the entropy, λ", metavar="STRENGTH")
-    iterations: int = _choice(20, "entropic plan: steps of its solver")
+    iterations: int = _choice(20, "entropic plan: number of solver steps")
     features: str = _choice(
         "sketch", "gradients of the output projection (sketch)", choices=FEATURES
     )
     anchors: int = _choice(8, "greats: sequences in place of a validation set")
     learning_rate: float = _common(1e-4, "peak learning rate of Adam", metavar="RATE")
-    schedule: str = _training("constant", "of the learning rate (constant)", choices=SCHEDULES)
+    schedule: str = _training(
+        "constant", "schedule of the learning rate (constant)", choices=SCHEDULES
+    )
     warmup: int = _training(0, "warm-up steps of the learning rate")
-    weight_decay: float = _training(0.0, "of matrices, decoupled as in AdamW", metavar="DECAY")
+    weight_decay: float = _training(0.0, "weight decay of matrices, as in AdamW", metavar="DECAY")
     clip: float | None = _training(None, "largest gradient norm (unlimited)", metavar="NORM")
     recompute: bool = _training(False, "recompute activations: less memory, a third more work")
     steps: int | None = None

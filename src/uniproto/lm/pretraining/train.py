@@ -274,7 +274,7 @@ def _validation(plan: RunPlan) -> Callable[[Any], float]:
 
 
 def _print_sample(plan: RunPlan, params: Any, step: int, loss: float) -> None:
-    """A line for a person: how the model goes on from the first tokens of a held-out text."""
+    """A sample for the log: how the model continues a held-out text."""
     if plan.vocabulary is None:
         return
     start = plan.validation[0, 0]
