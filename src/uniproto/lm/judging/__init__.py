@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """What is asked, how, and where the results go.
+    """The settings of an evaluation.
 
     >>> EvaluateSettings(data="data", out="judged").max_new_tokens
     2048
@@ -52,8 +52,8 @@ class EvaluateSettings:
     limit: int | None = setting(None, "only the first N of each data set (all)", common=True)
     batch_size: int = setting(16, "prompts at a time", common=True)
     bf16: bool = setting(False, "bfloat16 arithmetic (float32)", common=True)
-    fresh: bool = setting(False, "forget earlier answers in OUT", common=True)
-    allow_partial: bool = setting(False, "accept data sets that lack questions")
+    fresh: bool = setting(False, "start over: discard earlier answers in OUT", common=True)
+    allow_partial: bool = setting(False, "accept incomplete data sets")
     max_new_tokens: int = setting(2048, "longest answer, in tokens")
     template: str | None = setting(
         None,
@@ -61,11 +61,11 @@ class EvaluateSettings:
         metavar="TEXT",
     )
     base: str | None = setting(
-        None, "the model an adapter belongs to (it says so)", metavar="PATH_OR_HUB_ID"
+        None, "base model of an adapter (as the adapter says)", metavar="PATH_OR_HUB_ID"
     )
-    device: str = setting("auto", "auto takes a GPU where there is one", choices=("auto", "cpu"))
+    device: str = setting("auto", "auto: a GPU if there is one", choices=("auto", "cpu"))
     program_seconds: float = setting(
-        5.0, "time for one program that the model writes", metavar="SECONDS"
+        5.0, "time limit for each program that the model writes", metavar="SECONDS"
     )
     trust_generated_code: bool = setting(
         False,

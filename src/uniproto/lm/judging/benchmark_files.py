@@ -18,7 +18,7 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked and what is right.
+    """A question and its right answer.
 
     `words` are the label words of a classification task, empty where the answer is free text;
     `group` joins the answers to one question of MultiRC.
@@ -33,7 +33,7 @@ class Question:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name says that it holds other files.
+    """Whether a file is an archive, by its name.
 
     >>> is_archive(Path("glue.tar.zst")), is_archive(Path("test.jsonl.zst"))
     (True, False)
@@ -50,7 +50,7 @@ def read_text(path: Path) -> str:
 
 
 def read_member(archive: Path, ending: str) -> str | None:
-    """The text of the archive's file whose path ends so, None where there is none."""
+    """The text of the archive's file whose path has this ending; None if there is none."""
     import pyarrow as pa
 
     compression = "gzip" if archive.suffix.lower() == ".tgz" else "detect"
@@ -206,14 +206,14 @@ def _several(values: list[Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    """3.0 is 3 to a person."""
+    """A number as people write it: 3, not 3.0."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "" if value is None else str(value)
 
 
 def last_boxed(solution: str) -> str:
-    r"""What stands in the last \boxed{…} of a worked solution, braces matched.
+    r"""The content of the last \boxed{…} of a worked solution, braces matched.
 
     >>> last_boxed(r"so $x = \boxed{\frac{1}{2}}$.")
     '\\frac{1}{2}'

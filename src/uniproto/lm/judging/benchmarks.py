@@ -63,7 +63,7 @@ SUPERGLUE_SUITE = tuple(each.name for each in BENCHMARKS.values() if not each.is
 
 
 def title_of(name: str) -> str:
-    """What a data set or an average is called in a table.
+    """The name of a data set or an average in a table.
 
     >>> title_of("gsm8k"), title_of("overall"), title_of("superglue")
     ('GSM8K', 'overall average', 'average')
@@ -99,14 +99,14 @@ def datasets_of(suite: str | Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class DataSet:
-    """The questions to ask of one benchmark, and how many there were to choose from."""
+    """The questions to ask of one benchmark, and how many its files have."""
 
     name: str
     questions: tuple[Question, ...]
     found: int  # in the files
 
     def note(self) -> str:
-        """What a reader of a score must know; empty where nothing is unusual.
+        """A note for readers of the score; empty if nothing is unusual.
 
         >>> DataSet("cb", (), 56).note()
         'the first 0 of 56'
@@ -127,7 +127,7 @@ def read_questions(
     limit: int | None = None,
     allow_partial: bool = False,
 ) -> dict[str, DataSet]:
-    """The data sets of a suite, complete or an error; `limit` takes the first so many of each.
+    """The data sets of a suite, complete or an error; `limit` takes that many of each.
 
     >>> import json, tempfile
     >>> file = Path(tempfile.mkdtemp()) / "math_test.jsonl"
@@ -160,7 +160,7 @@ def _all_questions(name: str, data: Path, allow_partial: bool) -> list[Question]
 
 
 def digest(datasets: Mapping[str, DataSet]) -> str:
-    """One number for exactly these questions and answers."""
+    """A checksum of the questions and answers."""
     found = hashlib.sha256()
     for each in datasets.values():
         for question in each.questions:
@@ -194,7 +194,7 @@ def superglue_rows(
     seed: int = 0,
     allow_partial: bool = False,
 ) -> list[dict[str, str]]:
-    """Rows `{source, instruction, output}` for `uniproto finetune`: what the judge asks, answered.
+    """Rows `{source, instruction, output}` for `uniproto finetune`: questions with their answers.
 
     `task` is "sst2", "cb" or "multirc", `split` "train" or "validation", and `data` a folder with
     SST-2/train.tsv, CB/train.jsonl and MultiRC/train.jsonl (or an archive of it). `examples` draws

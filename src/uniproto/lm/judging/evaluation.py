@@ -1,4 +1,4 @@
-"""What an evaluation found: scores, a table, and every item; written to a folder and read back."""
+"""The results of an evaluation: scores, a table and every item, in memory and in a folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from uniproto.runs.records import versions, without_infinity
 
 
 def accuracy(right: Sequence[bool]) -> dict[str, float]:
-    """The share that is right, and its standard error, sqrt(p (1 − p) / n).
+    """The share of right answers, and its standard error, sqrt(p (1 − p) / n).
 
     >>> accuracy([True, True, True, False])
     {'accuracy': 0.75, 'error': 0.21650635094610965}
@@ -42,7 +42,7 @@ def accuracy(right: Sequence[bool]) -> dict[str, float]:
 
 
 def mean(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The plain mean of several data sets' scores, each counting the same.
+    """The unweighted mean of the scores of several data sets.
 
     >>> mean([{"accuracy": 0.5, "error": 0.03}, {"accuracy": 0.7, "error": 0.04}])
     {'accuracy': 0.6, 'error': 0.025}
@@ -105,13 +105,13 @@ class Evaluation:
         return found
 
     def columns(self) -> dict[str, list[str]]:
-        """The scores for people, by column: per cent, ± one standard error."""
+        """The scores by column: per cent, ± one standard error."""
         rows = [_cells(name, self.scores[name]) for name in self.order]
         columns = {title: [row[title] for row in rows] for title in rows[0]}
         return {title: cells for title, cells in columns.items() if any(map(str.strip, cells))}
 
     def table(self) -> str:
-        """The columns below one another, and what a reader must know of them."""
+        """The columns as text, with notes about what is unusual."""
         notes = [f"  {BENCHMARKS[name].title}: {note}" for name, note in self.notes.items() if note]
         text = f"model {self.model}\n\n{aligned(self.columns())}\n\n± is one standard error."
         if any(each["error"] == 0 for each in self.scores.values()):
@@ -142,7 +142,9 @@ class Evaluation:
             write_text(folder / TABLE, self.table() + "\n")
             write_text(folder / TABLE_CSV, table.getvalue())
             write_text(folder / PAGE, render(self))
-            write_json(folder / SCORES, without_infinity(record))  # last: it says all is there
+            write_json(
+                folder / SCORES, without_infinity(record)
+            )  # last: it marks the results as complete
         return folder
 
     @classmethod
@@ -290,7 +292,7 @@ def render(found: Evaluation) -> str:
 
 
 def page_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the page shows of each item; what is empty is left out.
+    """The values of each item that the page shows; empty ones are omitted.
 
     >>> item = {"dataset": "cb", "id": "cb-0", "verdict": "right", "printed": None}
     >>> page_items([item])
@@ -308,7 +310,7 @@ def page_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def packed(value: Any) -> str:
-    """JSON, compressed, in letters that mean nothing to HTML.
+    """JSON, compressed, in characters without a meaning in HTML.
 
     Half a surrogate pair becomes an escape, which JSON can hold and UTF-8 cannot.
     """

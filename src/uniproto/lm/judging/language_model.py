@@ -1,4 +1,4 @@
-"""A causal language model that is judged: what it writes after prompts, how likely words are."""
+"""The language model that is judged: its answers to prompts, and the likelihood of words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class Batches:
-    """Cuts work into batches: smaller ones from then on, once one does not fit into GPU memory."""
+    """Splits work into batches, and halves them if one does not fit into GPU memory."""
 
     def __init__(self, size: int, log: Callable[[str], None]) -> None:
         self.size, self.log = size, log
@@ -86,7 +86,7 @@ class LanguageModel:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.batches = Batches(batch_size, log)
         self.max_new_tokens, self.stops = max_new_tokens, list(stops)
-        # Sampling that a model recommends for chatting has no place in a test.
+        # Ignore the sampling that a model recommends for chats.
         ends = model.generation_config.eos_token_id
         model.generation_config = transformers.GenerationConfig(eos_token_id=ends)
         listed = ends if isinstance(ends, list) else [ends]
@@ -141,9 +141,9 @@ class LanguageModel:
         return scores
 
     def _prompt_tokens(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Every prompt with the special tokens it begins with, as in tuning; none that end it.
+        """Every prompt with the special tokens that begin it, as in tuning, and none at its end.
 
-        A chat template begins with one itself: it is not put before it once more.
+        A chat template begins with one itself: it is not added a second time.
         """
         if not prompts:
             return []
@@ -164,7 +164,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _write(self, limit: int, drafts: Sequence[_Draft]) -> Sequence[_Draft]:
-        """Let some answers grow to at most `limit` tokens, and none beyond its room."""
+        """Continue some answers to at most `limit` tokens, and none beyond its limit."""
         steps = min(max(1, min(draft.room, limit) - len(draft.tokens)) for draft in drafts)
         inputs = self._padded([draft.prompt + draft.tokens for draft in drafts])
         config = transformers.GenerationConfig(
@@ -192,14 +192,14 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _log_probabilities(self, rows: Sequence[Sequence[int]], last: int) -> list[Any]:
-        """Of each row, log p(next token) at its last places: (last or fewer, vocabulary)."""
+        """log p(next token) at the last positions of each row: (last or fewer, vocabulary)."""
         inputs = self._padded(rows)
         places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
         output = self.model(**inputs, position_ids=places, use_cache=False, logits_to_keep=last)
         return list(output.logits[:, -last:].float().log_softmax(-1).cpu())
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Rows padded on the left, so that what comes next is at the same place in all."""
+        """Rows padded on the left, so that all continue at the same position."""
         ids = [torch.tensor(row, dtype=torch.int64) for row in rows]
         mask = [torch.ones_like(row) for row in ids]
         padded = partial(pad_sequence, batch_first=True, padding_side="left")

@@ -1,6 +1,6 @@
-"""`evaluate`: a model and a suite in, an `Evaluation` and its files out.
+"""`evaluate`: judge a model by a suite of benchmarks, and write the results to a folder.
 
-OUT/evaluation.json says what was asked of which model, and OUT/items.jsonl holds one line per
+OUT/evaluation.json records the model and the settings, and OUT/items.jsonl holds one line per
 answered question. The same evaluation goes on where it stopped; another one is refused.
 """
 
@@ -186,7 +186,7 @@ def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> 
 
 @dataclass(frozen=True)
 class _Subject:
-    """The model that is judged: its name, what tells it from others, and how it is loaded."""
+    """The model that is judged: its name, its identity, and how it is loaded."""
 
     name: str
     identity: Callable[[], dict[str, Any]]

@@ -38,7 +38,7 @@ def stop_strings(template: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came after a prompt; `stopped` is "end", or "length" where the tokens ran out."""
+    """A completion of a prompt; `stopped` is "end", or "length" where the tokens ran out."""
 
     text: str
     stopped: str
@@ -46,7 +46,7 @@ class Completion:
 
 @runtime_checkable
 class AnsweringModel(Protocol):
-    """What can be judged: a `LanguageModel`, or for example a wrapper of your own server."""
+    """The interface of models: a `LanguageModel`, or for example a wrapper of your own server."""
 
     name: str
 
@@ -85,7 +85,7 @@ class Session:
         return self.template.replace("{instruction}", instruction)
 
     def _solve(self, questions: Sequence[Question]) -> list[Item]:
-        """A program first; where none comes, runs or prints an answer, the answer in words."""
+        """Ask for a program; where it prints no answer, or there is none, ask for an answer."""
         if not questions:
             return []
         prompts = [self._prompt(f"{each.text} {PROGRAM_REQUEST}") for each in questions]
@@ -121,7 +121,7 @@ class Session:
         return items
 
     def _run(self, items: Sequence[Item]) -> None:
-        """Fill in what each item's program came to."""
+        """Fill in the result of each item's program."""
         with_program = [item for item in items if item["program"] is not None]
         results = self.run_programs(
             [item["program"] for item in with_program],
@@ -175,7 +175,7 @@ def _new_item(question: Question, prompt: str) -> Item:
 
 
 def _read(item: Item, reader: Callable[..., str | None], *arguments: Any, **named: Any) -> Any:
-    """What a reader finds; where it cannot in time, nothing, and the item says why."""
+    """What a reader finds; None if it takes too long, with the reason in the item."""
     try:
         return read_in_time(reader, *arguments, **named)
     except UnreadableAnswerError as error:

@@ -46,7 +46,7 @@ def _launch(job: Job, status: int) -> None:
         file.write("1000")  # should the machine run out of memory, this goes first
     user, group = _enter_namespaces(job)
     _stay_with(job.parent)
-    system.set_host_name("sandbox")  # the machine's own is nobody's business
+    system.set_host_name("sandbox")  # hide the name of the machine
     system.build_root(job, user, group)
     waiting, go = os.pipe()
     init = os.fork()
