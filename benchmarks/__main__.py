@@ -21,6 +21,7 @@ NAMES = (
     "growth",
     "curation",
     "leaks",
+    "word_rules",
     "judge",
     "batch",
     "gpu",

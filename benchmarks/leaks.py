@@ -140,7 +140,7 @@ def _shots(kind: str) -> list[Example]:
 @cache
 def _guideline() -> str:
     """A long text in English to share."""
-    for line in _lines("text/english_mix.jsonl.zst"):
+    for line in lines_of("text/english_mix.jsonl.zst"):
         text = " ".join(json.loads(line)["text"].split())
         if len(text.split()) > 2_000:
             return text
@@ -334,7 +334,7 @@ def _reading() -> Iterator[Row]:
 
 
 def _mathematics() -> Iterator[Row]:
-    for line in _lines("math/math_train.jsonl.zst"):
+    for line in lines_of("math/math_train.jsonl.zst"):
         row = json.loads(line)
         yield "", row["instruction"], row["output"]
 
@@ -342,7 +342,7 @@ def _mathematics() -> Iterator[Row]:
 KINDS = {"films": _films, "reading": _reading, "mathematics": _mathematics}
 
 
-def _lines(name: str) -> list[str]:
+def lines_of(name: str) -> list[str]:
     with _opened(name) as stream:
         return list(filter(None, stream.read().decode().split("\n")))
 

@@ -196,9 +196,13 @@ def _candidates(hashes: Hashes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
     Where many rows have it, each is paired with the first of them and with those just before it.
     """
-    rows = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((rows, hashes))
-    hashes, rows = hashes[order], rows[order]
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    shared = np.zeros(len(hashes) + 1, bool)
+    shared[1:-1] = hashes[1:] == hashes[:-1]
+    shared = shared[1:] | shared[:-1]
+    rows = np.repeat(np.arange(len(counts)), counts)[order[shared]]
+    hashes = hashes[shared]
     place = np.arange(len(hashes))
     begin = np.maximum.accumulate(np.where(np.diff(hashes, prepend=~hashes[:1]) != 0, place, 0))
     found = [np.stack((rows, rows[begin]), axis=1)[place > begin]]
