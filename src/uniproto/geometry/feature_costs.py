@@ -45,6 +45,7 @@ from uniproto.geometry.twins import FeatureTwins, TwinFinder, are_within, distan
 from uniproto.runtime.threads import parallel_for, pieces_of
 
 _CACHED_ENTRIES = 2**24  # of a target in memory, cached in double precision
+_BYTES_EXACT = 32  # of a number: rows as given, prepared, and on the way, all as doubles
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 _IN_FRACTIONS = 2**14  # numbers of all pairs of rows, up to which products may be fractions
 _OF_PRODUCTS = 2.5e-10  # relative error that rounding of products leaves in larger costs
@@ -397,7 +398,9 @@ def _part(features: Any, rows: Rows) -> Any:
 
 
 def _parts(features: Any, count: int, exact: bool) -> list[slice]:
-    if isinstance(features, RowsOnDisk) or (exact and not sp.issparse(features)):
+    if exact and not sp.issparse(features):
+        return pieces_of(count, min(4096, rows_in_block(features.shape[1] * _BYTES_EXACT)))
+    if isinstance(features, RowsOnDisk):
         return list(row_blocks(count, features.shape[1]))
     return [EVERY]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from uniproto.errors import InvalidInputError
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
 
+_ROWS_READ = 512  # from disk at a time
 _ROWS_AT_ONCE = 4096
 _FEWEST_SAMPLED, _SAMPLED_NUMBERS = 256, 2**22  # rows from which a median is taken
 _SHORTEST = float(np.finfo(np.float64).tiny)  # smaller numbers are denormal
@@ -45,7 +46,14 @@ class RowsOnDisk:
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         rows = rows if self._which is None else self._which[rows]
         scale = None if self._scale is None else self._scale[rows]
-        return _prepared(np.asarray(self.values[rows]), self.dtype, scale, self._centre)
+        values = np.asarray(self.values[rows])
+        if values.ndim < 2 or len(values) <= _ROWS_READ:
+            return _prepared(values, self.dtype, scale, self._centre)
+        prepared = np.empty(values.shape, self.dtype)  # by parts: on the way rows are doubles
+        for part in pieces_of(len(values), _ROWS_READ):
+            own = None if scale is None else scale[part]
+            prepared[part] = _prepared(values[part], self.dtype, own, self._centre)
+        return prepared
 
 
 def prepare(

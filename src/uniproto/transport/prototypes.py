@@ -154,7 +154,9 @@ def _plan_of_few(
     k, n = len(rows), problem.n
     in_cells = cells_suit(k, n)
     is_few = k <= FEW and n >= _TARGETS_OF_FEW * k
-    if not (in_cells or is_few) or memory_of_plan(k, n) > max(problem.memory, _LEAST_MEMORY):
+    # Column generation takes more than the costs of few prototypes, where it is still possible.
+    fits = n <= LARGEST_TARGET or memory_of_plan(k, n) <= max(problem.memory, _LEAST_MEMORY)
+    if not (in_cells or is_few) or not fits:
         return None
     costs = np.empty((n, k))
 

@@ -32,6 +32,7 @@ _IN_WAVE = 2  # blocks that are improved side by side
 _LEAST = 0.01  # of the cost, for as much work as all before: what a wave must gain at least
 _WORK_EACH = 2.5e7  # of a prototype of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
+_MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
 _CHEAPEST = 12  # and where nothing is near, but some cost it least
 
 
@@ -89,7 +90,8 @@ class Blocks:
         if targets_are_rows(problem):
             near = targets
         elif around is not None:
-            near = np.unique(around[:, block])
+            count = max(_CHEAPEST, _MOST_NUMBERS // (len(block) * len(targets)))
+            near = np.unique(around[:count, block])
         else:
             near = _cheap_rows(problem, targets, np.searchsorted(block, cells[targets]), weights)
         others = rows[~is_there]

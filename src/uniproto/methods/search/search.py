@@ -354,19 +354,22 @@ class _Search:
             return
         found = assigner.assign(rows)
         if not starts and have_centres(part.costs):
-            rows = snapped(assigner, centres_from(assigner, rows).prototypes[assigner.given :])
-            better = assigner.assign(rows)
-            found = better if better.value < found.value else found
+            value = found.value
+            found = centres_from(assigner, rows, found)  # the columns of rows are held no longer
+            found = assigner.assign(snapped(assigner, found.prototypes[assigner.given :]))
+            found = found if found.value < value else assigner.assign(rows)
         found = move_to_medoids(assigner, found, _ROUNDS, self.budget.part(np.inf))
         self._note_assigned(assigner, found, "start")
-        blocks = Blocks(part, self.rows, found.cells, self.cost, self.budget)
+        value, prices, cells = found.value, found.prices, found.cells
+        del found  # blocks need the memory of its columns
+        blocks = Blocks(part, self.rows, cells, self.cost, self.budget)
         while part.n <= _MOST_EACH * part.k and blocks.improve():
-            changed = np.flatnonzero(blocks.rows != self.rows)
-            better = assigner.exchanged(found, changed, blocks.rows[changed])
-            if better.value >= found.value:
+            better = assigner.assign(blocks.rows, prices=prices)
+            if better.value >= value:
                 break
-            found = better
-            self._note_assigned(assigner, found, "exchanges")
+            value, prices = better.value, better.prices
+            self._note_assigned(assigner, better, "exchanges")
+            del better
         if self.seconds is not None:
             self.paid = blocks.paid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,14 @@ def greedy_picks(problem: Problem, greedy: Method, random: np.random.Generator) 
 
 def near_centres(assigner: Assigner, rows: Rows) -> Rows:
     """The rows nearest to free centres that start at these rows."""
-    return snapped(assigner, centres_from(assigner, rows).prototypes[assigner.given :])
+    found = centres_from(assigner, rows, assigner.assign(rows))
+    return snapped(assigner, found.prototypes[assigner.given :])
 
 
-def centres_from(assigner: Assigner, rows: Rows) -> Assigned:
-    """Free centres that start at these rows and move until they hardly do any more."""
+def centres_from(assigner: Assigner, rows: Rows, found: Assigned) -> Assigned:
+    """Free centres that start at these rows, `found`, and move until they hardly do any more."""
     points: NDArray[Any] = as_points(assigner, rows)
-    return move_centres(assigner, assigner.assign(points), _STEPS)
+    return move_centres(assigner, replace(found, prototypes=points), _STEPS)
 
 
 def centres_pay(problem: Problem, work: float) -> bool:
