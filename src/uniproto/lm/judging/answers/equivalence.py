@@ -1,4 +1,4 @@
-"""Whether two formulas are the same: exactly, at a few points, and at last by SymPy."""
+"""Equality of formulas: by exact values, at a few points, and in the end by SymPy."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _places(value: Fraction) -> int:
 
 MAX_BITS = 40_000  # of an exact value: 2004! has 19,000
 MAX_FACTORIAL = 5000
-MAX_DRAWS = 1000  # of a binomial with a variable, which is a product of so many factors
+MAX_DRAWS = 1000  # of a binomial with a variable, which is a product of that many factors
 
 _CALLS: dict[str, Callable[[complex], complex]] = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan,
@@ -80,7 +80,7 @@ _CONSTANTS = {"pi": cmath.pi, "e": cmath.e, "i": 1j, "oo": cmath.inf}
 
 
 class TooLargeError(ArithmeticError):
-    """A value that no answer has; whoever wrote it is not answering."""
+    """A value too large for any answer."""
 
 
 def exact_value(formula: Formula) -> Fraction | None:

@@ -1,4 +1,4 @@
-"""What a helper process runs: `helper_main.py algebra` or `helper_main.py reader`.
+"""The program of a helper process: `helper_main.py algebra` or `helper_main.py reader`.
 
 Requests come on the standard input as JSON, one per line: formulas as trees, never as text to
 evaluate, and texts that are only looked at. Nothing a model wrote is run here.

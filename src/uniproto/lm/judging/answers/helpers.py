@@ -130,7 +130,7 @@ READER = HelperProcess("reads answers", str(_SCRIPT), "reader")
 def ask_algebra(
     question: Literal["same", "proportional"], left: Formula, right: Formula, seconds: float
 ) -> bool:
-    """Whether SymPy can show, in so many seconds, that the formulas are the same.
+    """Whether SymPy can show within `seconds` that the formulas are the same.
 
     >>> from uniproto.lm.judging.answers.parser import parse_formula
     >>> from uniproto.lm.judging.answers.tokens import tokens_of
@@ -149,7 +149,7 @@ def ask_algebra(
 
 
 def read_in_time(reader: Callable[..., str | None], text: str, *rest: Any, **named: Any) -> Any:
-    """What `extract_program`, `extract_answer` or `program_answer` finds in a text.
+    """Run `extract_program`, `extract_answer` or `program_answer` on a text, with a time limit.
 
     Raises:
         UnreadableAnswerError: the text is too long, or reading it took more than READ_SECONDS.

@@ -91,7 +91,7 @@ def quotient(above: Formula, below: Formula) -> Formula:
 
 
 def binomial(of: Formula, draws: Formula) -> Formula:
-    """In how many ways one can draw so many of so many."""
+    """The binomial coefficient."""
     return Formula("call", "binomial", (of, draws))
 
 
@@ -104,7 +104,7 @@ class NotAFormulaError(ValueError):
 
 
 def parse_formula(tokens: Sequence[Token]) -> Formula:
-    """The formula that all of the tokens make together.
+    """Parse all of the tokens as one formula.
 
     >>> from uniproto.lm.judging.answers.tokens import tokens_of
     >>> parse_formula(tokens_of("2x")).symbols
@@ -129,7 +129,7 @@ class _Parser:
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
-        """One level further down, where a text without end would exhaust the stack."""
+        """One level of nesting deeper, up to a limit: a hostile text could exhaust the stack."""
         if self.depth == MAX_DEPTH:
             raise NotAFormulaError("too deep")
         self.depth += 1

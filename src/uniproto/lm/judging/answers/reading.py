@@ -1,6 +1,6 @@
-r"""What kind of thing an answer is: a quantity, a list, a point or interval, a matrix, words …
+r"""The kinds of answers: quantities, lists, points and intervals, matrices, words …
 
-``read_answer`` never fails: a text that is nothing else is words.
+``read_answer`` never fails: any other text is read as words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Words:
-    """Anything that only its letters say: a name, an option, a time of day, a ratio 3:1."""
+    """Anything that is compared by its letters: a name, an option, a time of day, a ratio 3:1."""
 
     text: str
 
@@ -104,7 +104,7 @@ _PYTHON_FRACTION = re.compile(r"\b(?:Fraction|Rational)\((-?\d+),\s*(\d+)\)")
 def read_answer(
     text: str, *, brackets_are_lists: bool = False, letter_units: bool = False
 ) -> Answer:
-    r"""What a text says.
+    r"""Read a text as an answer.
 
     ``brackets_are_lists``: [3, 5] is Python's list of two, not an interval.
     ``letter_units``: the m of "5 m" is metres, not a variable.

@@ -1,4 +1,4 @@
-"""The words of an answer: LaTeX, plain mathematics and English become one kind of tokens.
+"""Tokens of an answer: LaTeX, plain mathematics and English in one notation.
 
 Nothing is evaluated here; a text of any content becomes a list, in time linear in its length.
 """
@@ -20,7 +20,7 @@ FUNCTIONS = frozenset(
 
 
 class Token(NamedTuple):
-    """One word of an answer; ``kind`` is number, digits (2112_6), symbol, constant, function, word
+    """A token of an answer; ``kind`` is number, digits (2112_6), symbol, constant, function, word
     or mark. The text of a number may end with digits that repeat: 0.1(6) is a sixth."""
 
     kind: str
@@ -90,7 +90,7 @@ _PARTS = {  # not quarter: three quarters may be coins
     "half": "2", "third": "3", "fourth": "4", "fifth": "5", "sixth": "6", "seventh": "7",
     "eighth": "8", "ninth": "9", "tenth": "10", "hundredth": "100", "thousandth": "1000",
 }  # fmt: skip
-_AFTER_A_NUMBER = {  # what a word makes of the number before it: 5 million, 3 fourths, 5 squared
+_AFTER_A_NUMBER = {  # words that change the number before them: 5 million, 3 fourths, 5 squared
     **{word: ("*", number) for word, number in _SCALES.items()},
     **{word: ("/", number) for word, number in _PARTS.items()},
     **{f"{word}s": ("/", number) for word, number in _PARTS.items()},
@@ -160,7 +160,7 @@ class _Lexer:
         self.tokens.append(Token(kind, text))
 
     def _quote(self) -> None:
-        """Quotes say nothing, but f'(x) is not f(x)."""
+        """Quotes are ignored, but f'(x) is not f(x)."""
         after_symbol = self.at > 0 and self.text[self.at - 1].isalpha() and bool(self.tokens)
         if after_symbol and self.tokens[-1].kind == "symbol" and not self.quoted:
             self._add("mark", "'")

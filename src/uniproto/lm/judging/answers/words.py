@@ -218,7 +218,7 @@ def option_said(text: str, options: Mapping[str, str]) -> str | None:
 
 
 def denies(text: str) -> bool:
-    """Whether a text says what is not so.
+    """Whether a text is a negation.
 
     >>> denies("It isn’t the pear"), denies("It is the pear")
     (True, False)
