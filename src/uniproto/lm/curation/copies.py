@@ -1,4 +1,4 @@
-"""Rows of a pool that say what an earlier one says.
+"""Rows of a pool that repeat an earlier row.
 
 Two rows are copies where prompts and answers have the same letters and digits; and near-copies
 where they have the same numbers, in the same order, and at least 95 % of the runs of three words of
@@ -47,8 +47,8 @@ _BITS = 26  # of the table of counts
 class Copies:
     """Finds the rows of a pool that repeat earlier ones.
 
-    The pool passes by in batches, all of them by `count` and then by `look`; `keep` is shown the
-    rows of `rows`.
+    Pass all batches of the pool to `count`, then all of them to `look`, then each row of `rows` to
+    `keep`.
     """
 
     def __init__(self, hashes: WordHashes) -> None:
@@ -77,11 +77,11 @@ class Copies:
 
     @cached_property
     def rows(self) -> set[int]:
-        """The rows that `keep` wants to see."""
+        """The rows to pass to `keep`."""
         return set(np.unique(self._pairs).tolist())
 
     def keep(self, row: int, example: Any) -> None:
-        """Keep what a row is compared by."""
+        """Store the words by which a row is compared."""
         self._compared[row] = _Compared(self._hashes, example)
 
     def found(self) -> list[Repeat]:
@@ -100,7 +100,7 @@ class Copies:
         ]
 
     def look(self, batch: Batch) -> None:
-        """What a row has in common with its copies: its letters, or its numbers and rare runs."""
+        """Store the keys of some rows: hashes that copies share."""
         size = len(batch.lengths)
         letters, numbers = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
         for place, (prompt, answer) in enumerate(zip(batch.prompts, batch.answers, strict=True)):
@@ -126,7 +126,7 @@ _NONE = np.empty(0, np.uint64)
 
 
 class _Compared:
-    """What two rows are compared by."""
+    """The words of a row, for comparison with others."""
 
     def __init__(self, hashes: WordHashes, example: Any) -> None:
         batch = hashes.batch([example])

@@ -40,7 +40,7 @@ def same_meaning(
 ) -> list[Repeat]:
     """The rows that ask what a row of the reference asks; those of `but` are not looked at.
 
-    Both are gone through twice. `embed` makes vectors of length 1.
+    Both are iterated twice. `embed` returns vectors of length 1.
 
     >>> axis = lambda texts: np.eye(2)[[int("many" in text) for text in texts]]
     >>> pool = [("Ann has two cats. How many?", ""), ("Ann has 3 cats. How many?", "")]

@@ -1,4 +1,4 @@
-"""Rows of a pool that repeat a benchmark or a target in words, whatever a model makes of them.
+"""Rows of a pool that repeat a benchmark or a target in words, found without a model.
 
 What must not be trained on is a benchmark's question. Instruction data share text: templates,
 system prompts, worked examples, passages. A stretch of words that many rows of the benchmark or of
@@ -11,8 +11,8 @@ without case, accents and punctuation). A row repeats a question, or a long answ
   else), and all of it but a few words in a row; or
 - it is itself such a part of the benchmark's example.
 
-The pool passes by three times: runs of the reference are counted, rows that may repeat something
-are found by a few runs of each question, and those rows alone are read again and compared.
+The pool is read three times: to count the runs of the reference, to find rows that may repeat
+something by a few runs of each question, and to compare those rows.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class _Own:
-    """What of a prompt or an answer is its own: stretches of words without the common text."""
+    """The part of a prompt or an answer that is not common text: stretches of words."""
 
     of: int  # the row of the reference
     rule: str
@@ -84,8 +84,8 @@ class _Own:
 class Reference:
     """The examples that no row of a pool may repeat.
 
-    The pool passes by in batches, all of them by `count` and then by `look`; `judge` tells what the
-    rows of `rows` repeat.
+    Pass all batches of the pool to `count`, then all of them to `look`; `judge` returns what each
+    row of `rows` repeats.
     """
 
     def __init__(self, examples: Iterable[Any], hashes: WordHashes) -> None:
@@ -235,7 +235,7 @@ class Reference:
 
     @property
     def rows(self) -> set[int]:
-        """The rows that `judge` wants to see."""
+        """The rows to pass to `judge`."""
         return {*self._same, *self._likely}
 
     def judge(self, row: int, example: Any) -> Repeat | None:

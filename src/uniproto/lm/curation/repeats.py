@@ -15,7 +15,7 @@ def repeats(
 ) -> list[list[Repeat]]:
     """The rows that repeat each reference and, last, those that repeat an earlier one (`itself`).
 
-    `pool` is gone through three times.
+    `pool` is iterated three times.
 
     >>> pool = [("please solve: what is 3 + 4", "7"), ("What is 3 + 5?", "8"), ("what is 3+5", "8")]
     >>> repeats(pool, [[("What is 3 + 4?", "7")]], itself=True)
