@@ -22,6 +22,7 @@ import uniproto
 from uniproto.cli import main
 from uniproto.comparing.path import path_of
 from uniproto.report.columns import ColumnValues
+from uniproto.report.update_page import update_page
 
 RNG = np.random.default_rng(5)
 COUNT, K = 60, 12
@@ -412,8 +413,13 @@ def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     few = FRAME.head(60)
     uniproto.compare(few, 5, methods=["uniproto", "random"], seeds=2, progress=False).save(tmp_path)
     options = {"random_seeds": 2, "certify": False, "progress": False}
-    path_of(uniproto.Problem(few), [2, 4, 8], **options).save(tmp_path)  # type: ignore[arg-type]
-    pages = (("comparison", 2, 2), ("path", 1, 3))
+    knee = path_of(uniproto.Problem(few), [2, 4, 8], **options)  # type: ignore[arg-type]
+    knee.save(tmp_path)
+    new = uniproto.Problem(FRAME.head(90))
+    later = uniproto.select(few, 5, features=new.given.preparation).update(new, changes=2)
+    page = update_page(later, new, title="april.csv", command="uniproto update march april.csv")
+    (tmp_path / "update.html").write_text(page, encoding="utf-8")
+    pages = (("comparison", 2, 2), ("path", 1, 3), ("update", 2, 2))
     for (name, charts, rows), scheme in itertools.product(pages, ("light", "dark")):
         size = {"width": 390, "height": 800}
         one = Visit(chromium, tmp_path / f"{name}.html", color_scheme=scheme, viewport=size)
@@ -421,6 +427,17 @@ def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
         wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         assert one.page.evaluate(wide)
         assert one.page.locator("#numbers tbody tr").count() == rows
+        if name == "path":  # the k of the headline is seen in the table without scrolling
+            line = one.page.locator("#numbers tbody tr", has_text="knee")
+            assert line.locator("th").inner_text() == str(knee.knee)
+            box = line.locator("td").first.bounding_box()
+            assert box["x"] + box["width"] <= 390
+            label = one.page.locator(".chart svg text", has_text=f"knee: k = {knee.knee}")
+            box = label.last.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+        if name == "update":
+            assert one.page.locator("pre").inner_text() == "uniproto update march april.csv"
         one.close()
 
 

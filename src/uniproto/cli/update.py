@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
         help="also prove a lower bound on the cost of any K rows with so few changes",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
-    parser.set_defaults(run=run)
+    parser.set_defaults(typed="", run=run)
 
 
 def add_new_rows(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +127,9 @@ def run(options: argparse.Namespace) -> None:
     assert selection.details.updated is not None
     if options.certify:
         selection.certify(as_time_limit(options.certify)[1], progress=shown)
-    page = update_page(selection, inputs.problem, title=Path(options.new).name)
+    page = update_page(
+        selection, inputs.problem, title=Path(options.new).name, command=options.typed
+    )
     table = inputs.pool.table
     record = record_of(inputs, Path(output))
     record["update"] = record_of_update(selection.details.updated, inputs.pool.rows)

@@ -327,6 +327,7 @@ def path_page(path: KPath) -> ResultsPage:
     rows = [
         [
             f"{row['k']:,}",
+            "knee" if row["k"] == path.knee else "",
             ("" if row["cost_is_exact"] else "≤ ") + figure(row["cost"]),
             figure(row["lower_bound"]),
             _spread(row["random_cost"], row["random_spread"]),
@@ -334,22 +335,22 @@ def path_page(path: KPath) -> ResultsPage:
         ]
         for row in path.rows
     ]
-    rows = [[*row, "knee" if row[0] == f"{path.knee or 0:,}" else ""] for row in rows]
     if path.chosen is not None and path.selection is not None:
         why = f"chosen: the smallest k found with a cost of at most {path.max_cost:g}"
         place = sum(each["k"] < path.chosen for each in path.rows)
         if place < len(rows) and rows[place][0] == f"{path.chosen:,}":
-            rows[place][-1] = why
+            rows[place][1] = why
         else:  # found between those that were asked for
             cost = figure(path.selection.cost)
-            rows.insert(place, [f"{path.chosen:,}", cost, "–", "–", "–", why])
+            rows.insert(place, [f"{path.chosen:,}", why, cost, "–", "–", "–"])
     return ResultsPage(
         eyebrow=f"{cut(path.method, LONGEST_NAME)} on {counted(m, 'source row')} for "
         f"{counted(n, 'target')}, {path.metric} costs",
         headline=headline,
         lead=lead,
         charts=[PageChart("path", "Cost over k", words, path_panel(path))],
-        table=["k", "cost", "no choice can be below", "random", "time", "why"],
+        table=["k", "why", "cost", "lower bound", "random", "time"],
+        texts=2,
         rows=rows,
         notes=[
             "Each line is a separate run: the rows of one are not the first rows of another.",

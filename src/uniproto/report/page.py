@@ -220,7 +220,7 @@ class PageChart:
 
 @dataclass(frozen=True)
 class ResultsPage:
-    """The content of a page of results; `table` are the columns of `rows`."""
+    """The content of a page of results; `table` are the columns of `rows`, texts the first ones."""
 
     eyebrow: str
     headline: str
@@ -230,6 +230,7 @@ class ResultsPage:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
     command: str = ""  # that made it, in a shell
+    texts: int = 1  # columns of the table that hold texts
 
 
 def render_results(content: ResultsPage) -> str:

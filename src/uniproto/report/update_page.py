@@ -14,7 +14,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.report.charts import BLUE, GREEN, GREY, INK, ORANGE, loose_scale
 from uniproto.report.page import PageChart, ResultsPage, render_results
 from uniproto.report.targets import MOST_DRAWN, project
-from uniproto.report.words import LONGEST_NAME, counted, cut, figure
+from uniproto.report.words import LONGEST_NAME, counted, cut, figure, page_text
 
 if TYPE_CHECKING:
     from uniproto.problem.problem import Problem
@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-def update_page(selection: Selection, problem: Problem, *, title: str) -> str:
+def update_page(selection: Selection, problem: Problem, *, title: str, command: str = "") -> str:
     """The page of a selection that `update` has made, which still holds its data."""
     updated = selection.details.updated
     assert updated is not None
@@ -61,8 +61,10 @@ def update_page(selection: Selection, problem: Problem, *, title: str) -> str:
         lead=_lead(selection, updated),
         charts=charts,
         table=head,
-        rows=lines or [["nobody", "nobody", "–", "–"]],
+        rows=lines or [["none", "none", "–", "–"]],
         notes=notes,
+        command=command,
+        texts=2,
     )
     return render_results(content)
 
@@ -211,4 +213,4 @@ def _values(problem: Problem, row: int) -> str:
     names = [name for name in problem.given.columns if name in table.column_names]
     names = (names or table.column_names)[:_MOST_VALUES]
     values = table.select(names).to_pylist()[0]
-    return cut(", ".join(f"{name} {values[name]}" for name in names), 2 * LONGEST_NAME)
+    return cut(", ".join(f"{name} {page_text(values[name])}" for name in names), 2 * LONGEST_NAME)

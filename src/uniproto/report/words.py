@@ -92,11 +92,11 @@ def percent(share: float) -> str:
 def seconds(value: float) -> str:
     """A duration for people.
 
-    >>> seconds(0.0123), seconds(8.4), seconds(754.0)
-    ('12 ms', '8.4 s', '12 min 34 s')
+    >>> seconds(0.00031), seconds(0.0123), seconds(8.4), seconds(754.0)
+    ('0.31 ms', '12 ms', '8.4 s', '12 min 34 s')
     """
     if value < 1:
-        return f"{value * 1000:.0f} ms"
+        return f"{figure(value * 1000, 2)} ms"
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)

@@ -113,7 +113,9 @@ class Updated:
     def table(self, n: int) -> str:
         """A line for each number of changes; `n` is the number of targets."""
         least = self.curve[-1].cost if self.fresh is None else self.fresh.cost
-        points = [(str(point.changes), point.cost) for point in self.curve]
+        last = None if self.fresh is None else self.fresh.changes
+        curve = [point for point in self.curve if point.changes != last or last == self.allowed]
+        points = [(str(point.changes), point.cost) for point in curve]
         if self.fresh is not None:
             points.append((f"{self.fresh.changes} (fresh)", self.fresh.cost))
         columns = {
