@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from uniproto.lm.features.number_words import in_digits, number_in_words
 from uniproto.lm.judging.answers import extract_answer, program_answer, same_answer
 from uniproto.lm.judging.answers.comparison import repeats_the_question
 from uniproto.lm.judging.answers.equivalence import TooLargeError, exact_value
 from uniproto.lm.judging.answers.parser import parse_formula
 from uniproto.lm.judging.answers.tokens import tokens_of
-from uniproto.lm.judging.answers.words import number_in_words
 
 SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
@@ -114,6 +114,8 @@ def _in_words(value: int, joint: str, hyphen: str) -> str:
 def test_words_are_their_number(value: int, joint: str, hyphen: str) -> None:
     words = _in_words(value, joint, hyphen)
     assert number_in_words(words.split()) == value
+    parts = words.replace("-", " ").split()
+    assert in_digits(["at", *parts, "or", "ten", "five"]) == ["at", str(value), "or", "10", "5"]
     assert same_answer(words.capitalize(), str(value), "gsm8k")
     assert not same_answer(words, str(value + 1), "gsm8k")
 

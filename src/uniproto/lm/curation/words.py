@@ -14,19 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_text
+from uniproto.lm.features.number_words import in_digits
 
 Words = list[str]
 Hashes = NDArray[np.uint64]
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
-_UNITS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    "nineteen",
-)
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_NUMBERS = {word: place for place, word in enumerate(_UNITS)}
-_NUMBERS |= {word: 20 + 10 * place for place, word in enumerate(_TENS)}
-_FACTORS = {"hundred": 100, "thousand": 1_000, "million": 1_000_000}
 _EXAMPLES_AT_ONCE = 1024
 _MOST_WORDS = 2**20  # remembered
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # spreads the bits of a product
@@ -38,7 +30,7 @@ def words_of(text: str) -> Words:
     >>> words_of("Solve: x² + 1.5 = Élan!"), words_of("twenty-five boys and one girl")
     (['solve', 'x', '2', '1.5', 'elan'], ['25', 'boys', 'and', '1', 'girl'])
     """
-    return _in_digits(_spelled(text))
+    return in_digits(_spelled(text))
 
 
 def _spelled(text: str) -> Words:
@@ -47,39 +39,6 @@ def _spelled(text: str) -> Words:
         apart = unicodedata.normalize("NFKD", text)
         text = "".join(each for each in apart if not unicodedata.combining(each))
     return _WORD.findall(text.lower())
-
-
-def _in_digits(words: Words) -> Words:
-    """Numbers that are written as words in digits.
-
-    >>> _in_digits("three hundred and five or one thousand nine hundred and ninety five".split())
-    ['305', 'or', '1995']
-    """
-    if _NUMBERS.keys().isdisjoint(words):
-        return words
-    found: Words = []
-    value: int | None = None
-    for place, word in enumerate(words):
-        number = _NUMBERS.get(word)
-        following = words[place + 1] if place + 1 < len(words) else ""
-        if value is not None and word in _FACTORS:
-            factor = _FACTORS[word]
-            counted = value % (1000 if factor == 100 else 1000 * factor)
-            value += (factor - 1) * (counted or value)
-        elif value is not None and word == "and" and value >= 100 and following in _NUMBERS:
-            continue
-        elif number is None:
-            if value is not None:
-                found.append(str(value))
-            value = None
-            found.append(word)
-        elif value is not None and number < (100 if value % 100 == 0 else value % 10 == 0 and 10):
-            value += number if value >= 20 else 0
-        else:
-            if value is not None:
-                found.append(str(value))
-            value = number
-    return found if value is None else [*found, str(value)]
 
 
 def letters_of(text: str) -> str:
@@ -158,7 +117,7 @@ class WordHashes(dict[str, int]):
     def batch(self, examples: Iterable[Any], first: int = 0) -> Batch:
         texts = [tuple(map(_spelled, prompt_and_answer(example))) for example in examples]
         letters = [(_letters_in(prompt), _letters_in(answer)) for prompt, answer in texts]
-        prompts, answers = ([_in_digits(text[part]) for text in texts] for part in (0, 1))
+        prompts, answers = ([in_digits(text[part]) for text in texts] for part in (0, 1))
         every = chain.from_iterable(chain.from_iterable(zip(prompts, answers, strict=True)))
         hashes = np.fromiter(map(self.__getitem__, every), np.uint64)
         lengths = [len(one) + len(other) for one, other in zip(prompts, answers, strict=True)]

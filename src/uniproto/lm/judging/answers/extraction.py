@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from uniproto.lm.features.number_words import number_in_words
 from uniproto.lm.judging.answers.comparison import NUMBER_SETS, restatements
 from uniproto.lm.judging.answers.reading import (
     Answer,
@@ -24,7 +25,6 @@ from uniproto.lm.judging.answers.reading import (
 from uniproto.lm.judging.answers.words import (
     denies,
     is_unit,
-    number_in_words,
     option_letter,
     option_said,
     options_of,

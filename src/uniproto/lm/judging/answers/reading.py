@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from uniproto.lm.features.number_words import number_in_words
 from uniproto.lm.judging.answers.parser import Formula, NotAFormulaError, number, parse_formula
 from uniproto.lm.judging.answers.tokens import Token, tokens_of
-from uniproto.lm.judging.answers.words import LETTER_UNITS, Unit, is_unit, number_in_words, unit_of
+from uniproto.lm.judging.answers.words import LETTER_UNITS, Unit, is_unit, unit_of
 
 
 @dataclass(frozen=True)
