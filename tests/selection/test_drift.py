@@ -80,6 +80,17 @@ def test_levels_that_only_the_old_rows_have_often_are_no_drift():
     assert alarms <= 3  # more than that has a probability of 0.2 % at 5 %
 
 
+def test_dates_and_levels_of_another_type_are_compared():
+    """As they come from another reader: days without a time of day, codes as numbers."""
+    draw = np.random.default_rng(4)
+    days = pd.to_datetime("2024-01-01") + pd.to_timedelta(draw.integers(0, 99, 200), unit="D")
+    rows = pd.DataFrame({"day": days, "kind": draw.integers(3, size=200).astype(str)})
+    found = uniproto.select(rows[:100], 5, method="greedy")
+    same = found.drift(rows[100:])
+    later = rows[100:].assign(day=rows["day"].dt.date, kind=rows["kind"].astype(int))
+    assert found.drift(later).p_value == same.p_value
+
+
 def test_a_saved_selection_needs_its_rows(march, tmp_path):
     march.save(tmp_path / "out")
     with pytest.raises(InvalidInputError):

@@ -103,6 +103,13 @@ def test_limits_and_distances_hold_beside_the_rule(earlier):
     assert len(np.setdiff1d(found.indices, earlier.indices + 30)) <= 4
 
 
+def test_limits_that_the_kept_rows_break_are_refused(earlier):
+    labels = np.isin(np.arange(len(APRIL)), earlier.indices + 30)
+    with pytest.raises(InfeasibleError) as caught:
+        earlier.update(APRIL, changes=1, limits=uniproto.Limits(labels, at_most={True: 3}))
+    assert caught.value.parameter == "limits"
+
+
 def test_what_was_asked_before_is_asked_again():
     weights = np.arange(1.0, 61.0)
     found = uniproto.select(MARCH, 3, metric="euclidean", target_weights=weights)

@@ -197,8 +197,9 @@ def refitted(preparation: Preparation, table: pa.Table, other: pa.Table) -> Prep
     """The same columns, with centres, scales and levels of the rows of both tables together."""
     columns: list[PreparedColumn] = []
     for column in preparation.columns:
+        coded = column.kind == "category"
         looked_at = [
-            _Column(name, table, other, True, False, column.missing) for name in column.names
+            _Column(name, table, other, True, coded, column.missing) for name in column.names
         ]
         found = looked_at[0].fitted(column, preparation.scaling, *looked_at[1:])
         if not isinstance(found, str):
@@ -294,7 +295,7 @@ class _Column:
         self.values = self.source = without(plain_column(table.column(name)), missing)
         if target is not None:
             other = without(plain_column(target.column(name)), missing)
-            self.values = _together(name, self.source, other)
+            self.values = _together(name, self.source, other, coded)
         self.kind = self.values.type
         self.medians: tuple[float, float] | None = None  # of source and target, where far apart
         self.stand_ins: dict[float, int] = {}  # what may mean missing, and how often
@@ -515,10 +516,21 @@ class _Column:
         return None
 
 
-def _together(name: str, source: pa.ChunkedArray, target: pa.ChunkedArray) -> pa.ChunkedArray:
+def _together(
+    name: str, source: pa.ChunkedArray, target: pa.ChunkedArray, coded: bool
+) -> pa.ChunkedArray:
     """The values of a column in the source and then in the target, in one type."""
     kinds = [source.type, target.type]
     try:
+        if coded and source.type != target.type:
+            source, target = (values.cast(pa.large_string()) for values in (source, target))
+            kinds = [source.type, target.type]
+        elif all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds):
+            dates = (pa.types.is_date(kind) for kind in kinds)
+            source, target = (
+                values.cast(pa.timestamp("us")) if is_date else values
+                for values, is_date in zip((source, target), dates, strict=True)
+            )
         if any(map(is_text, kinds)) and any(map(is_numeric, kinds)):
             # As happens where one of two files has a word for gaps among its numbers.
             numbers = [plain_numbers(values, name) for values in (source, target)]

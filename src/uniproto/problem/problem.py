@@ -370,7 +370,13 @@ class Problem:
             return np.empty(0, np.intp)
         return np.flatnonzero(self.costs.twins(row, self.twin_distance)[self.candidates])
 
-    def too_few_distinct(self, found: int) -> TooFewApartError:
+    def too_few_distinct(self, found: int) -> InfeasibleError:
+        if self.twin_distance is None:
+            return InfeasibleError(
+                f"cannot hold beside the earlier prototypes that must stay: got {found} of "
+                f"{self.k} rows. Allow more changes, or raise the limits.",
+                parameter="limits",
+            )
         limited = "" if self.limits is None else " within the limits of their sources"
         return TooFewApartError(
             f"must leave at least k={self.k} examples to choose. Got only {found} "

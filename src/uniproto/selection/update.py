@@ -208,9 +208,9 @@ class _Updating:
         """Find the best rows with at most `changes` changes; returns the number of changes."""
         if changes < self.least:
             raise InfeasibleError(
-                f"must be at least {self.least}: {len(self.old)} of "
-                f"{counted(earlier, 'prototype')} can stay, of the {self.problem.k} wanted. Raise "
-                "it; if rows are the same but for some values, name a column of 'ids'.",
+                f"must be at least {self.least}, as {self.problem.k} rows are wanted and "
+                f"{len(self.old)} of {counted(earlier, 'prototype')} can stay (got {changes}). "
+                "Raise it; if prototypes are there with other values, name a column of 'ids'.",
                 parameter="changes",
             )
         allowed = min(changes, self.problem.k)
