@@ -17,12 +17,20 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from uniproto.methods.search import search
+from uniproto.methods.search import prove, search
 
-# The default search may do about a second of work, which few tests are about. The marker
-# `usual_effort` is for tests of the search itself.
+# The default search may do about a second of work, and look for a proof for another; few tests are
+# about either. The marker `usual_effort` is for tests of the search itself.
 _LITTLE_EFFORT = 0.02
-search._EFFORT = _LITTLE_EFFORT
+_WORK_OF_PROOFS = prove._WORK_OF_PRICES, prove._WORK_OF_SETS
+
+
+def _set_effort(share: float) -> None:
+    search._EFFORT = share
+    prove._WORK_OF_PRICES, prove._WORK_OF_SETS = (share * work for work in _WORK_OF_PROOFS)
+
+
+_set_effort(_LITTLE_EFFORT)
 
 # Programs that tests interrupt inherit this, too: Ctrl-C is off where tests run in the background.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -129,11 +137,11 @@ def _draw(cells: list[str]) -> tuple[set[str], set[str]]:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """As much work for the default search as users get, where a test is marked so."""
     if item.get_closest_marker("usual_effort"):
-        search._EFFORT = 1.0
+        _set_effort(1.0)
     try:
         return (yield)
     finally:
-        search._EFFORT = _LITTLE_EFFORT
+        _set_effort(_LITTLE_EFFORT)
 
 
 @pytest.fixture
