@@ -14,7 +14,7 @@ from uniproto import Entropic, Greedy
 from uniproto.algorithm import transport_cost
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.methods.search.search import search
+from uniproto.methods.search.search import _Search, search
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -40,8 +40,10 @@ def assert_local_optimum(problem: Problem, selection: uniproto.Selection) -> Non
     assert best_exchange(problem, selection.indices.tolist()) >= selection.cost - slack
 
 
-def assert_improved(source: Any, k: int, target: Any = None, **given: Any) -> int:
-    """The cost never rises, and leaves no exchange that lowers it."""
+def assert_improved(
+    source: Any, k: int, target: Any = None, **given: Any
+) -> tuple[uniproto.Selection, int]:
+    """The cost never rises, and leaves no exchange that lowers it; the result and its exchanges."""
     plain = uniproto.select(source, k, target, **given, method=GREEDY)
     improved = plain.improve(LONG)
     problem = Problem(source, target, **given).with_k(k)
@@ -59,7 +61,7 @@ def assert_improved(source: Any, k: int, target: Any = None, **given: Any) -> in
     exchanged: int = improved.details.notes["exchanged"]
     same = sorted(rows) == sorted(plain.indices.tolist())
     assert exchanged > 0 or same or improved.cost < plain.cost  # the start was a better one
-    return exchanged
+    return improved, exchanged
 
 
 def assert_improved_from_anywhere(problem: Problem, rng: np.random.Generator) -> int:
@@ -158,13 +160,13 @@ def test_one_prototype_is_the_best_row() -> None:
 @pytest.mark.parametrize("distinct", ["auto", 0.5])
 def test_near_duplicates_stay_apart(distinct: str | float) -> None:
     exchanged = 0
-    for seed in range(6):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         centres = rng.normal(size=(10, 2)) * 3
         points = np.vstack([centres, centres + 1e-3, rng.normal(size=(10, 2))])
         given = {"metric": "euclidean", "min_distance": distinct}
-        exchanged += assert_improved(points, 5, **given)
-        selection = uniproto.select(points, 5, **given, method=GREEDY).improve(LONG)
+        selection, made = assert_improved(points, 5, **given)
+        exchanged += made
         problem = Problem(points, **given).with_k(5)
         chosen = points[selection.indices]
         apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=2)[np.triu_indices(5, 1)]
@@ -196,7 +198,7 @@ def test_groups_keep_their_numbers_and_no_group_gets_worse() -> None:
 
 @pytest.mark.parametrize("method", [GREEDY, Greedy(plan=Entropic()), "kmedoids", "protodash"])
 def test_after_any_method(method: Any) -> None:
-    points = np.random.default_rng(4).normal(size=(60, 3))
+    points = np.random.default_rng(4).normal(size=(30, 3))
     plain = uniproto.select(points, 6, method=method)
     improved = plain.improve(LONG)
     assert improved.cost <= plain.cost * (1 + 1e-9)
@@ -215,7 +217,8 @@ def test_a_proof_outlives_improving_in_vain(tmp_path: Path) -> None:
         uniproto.Selection.load(tmp_path / "out").improve(1)
 
 
-def test_it_lowers_the_cost_and_the_certificate_agrees() -> None:
+def test_it_lowers_the_cost_and_the_certificate_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Search, "_go_on", lambda *_: None)  # which would use up the seconds
     points = np.random.default_rng(5).normal(size=(300, 3))
     plain = uniproto.select(points, 10, metric="euclidean", method=GREEDY, certify=True)
     improved = plain.improve(LONG)
