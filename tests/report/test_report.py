@@ -135,6 +135,7 @@ def test_lights_are_exactly_what_the_plan_says() -> None:
         np.testing.assert_allclose(shares, plan[place, shown] * 6)
 
 
+@pytest.mark.usual_effort
 def test_the_verdict_in_words_and_numbers() -> None:
     selection = uniproto.select(X, 6, certify=True)
     content = content_of(selection, random=None)
@@ -687,6 +688,7 @@ def data_of(path: str = "out/report.html") -> dict[str, Any]:
     return dict(json.loads(Page(Path(path).read_text("utf-8")).data))
 
 
+@pytest.mark.usual_effort
 def test_the_command_from_files_to_page(run: Run) -> None:
     write_table()
     select = ["pool.parquet", "-k", 5, "--column", "embedding", "--id", "doc", "-o", "out"]
