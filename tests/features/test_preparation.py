@@ -558,6 +558,7 @@ SOME_DAYS = pd.Timestamp("2019-12-20") + pd.to_timedelta(np.arange(M) % 40, unit
         ("salary", DRAW.choice([20_000, 25_000, 40_000], M), "number"),
         ("zip", DRAW.integers(1_000, 99_999, M), "set aside"),
         ("phone", DRAW.choice(10**9, M, replace=False), "set aside"),
+        ("MLS#", DRAW.choice(10**7, M, replace=False), "set aside"),
         ("product", DRAW.integers(1, 4, M), "category"),
         ("product_code", DRAW.integers(1, 4, M), "category"),
         ("sex", DRAW.integers(1, 3, M), "category"),

@@ -180,8 +180,21 @@ def test_minus_one_is_a_stand_in_where_it_is_the_commonest() -> None:
         prepared(days, "days")
 
 
+def test_a_code_for_missing_beside_few_answers_is_named() -> None:
+    answers = np.where(np.arange(N) % 20, np.arange(N) % 3, 99.0)
+    with pytest.warns(DataWarning, match=f"'score' is 99 in {len(answers[::20])}"):
+        prepared(answers, "score")
+
+
 @pytest.mark.parametrize(
-    "values", [DRAW.integers(-5, 30, N), DRAW.integers(0, 100, N), DRAW.normal(0, 400, N).round()]
+    "values",
+    [
+        DRAW.integers(-5, 30, N),
+        DRAW.integers(0, 100, N),
+        DRAW.normal(0, 400, N).round(),
+        np.r_[DRAW.integers(0, 30, N - 2), 97, 99],  # late once, and not a code
+        np.r_[np.arange(N - 4) % 4, [9] * 4],
+    ],
 )
 def test_ordinary_numbers_are_no_stand_ins(values: Any) -> None:
     assert prepared(values, "grams").columns[-1].kind == "number"  # warnings are errors here

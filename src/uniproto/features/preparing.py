@@ -51,9 +51,10 @@ _RARE = 0.01  # of the rows: levels below that are joined
 _MOST_LEVELS = 30
 _LOOKED_AT = 1000  # rows, before all are
 _FEWEST_IDS = 10  # rows from which a running number is one
-_FEWEST_OTHERS = 5  # different numbers that a stand-in for gaps must be far from
+_FEWEST_OTHERS = 5  # different numbers that a stand-in for gaps must be far from, or at least two
+_VERY_FAR = 10  # times their range, where they are fewer
 _ID_NAME = re.compile(
-    r"(?i)(^|[_\W])([hpu]?id|identifier|uuid|guid|key|index|idx|row|nr|no)$|^id([_\W]|$)"
+    r"(?i)(^|[_\W])([hpu]?id|identifier|uuid|guid|key|index|idx|row|nr|no)$|^id([_\W]|$)|\w#$"
     r"|(^|[_\W])(case|doc|obs|row|seq|serial|family|firm|house|order|patient|person|school|store"
     r"|subject|town|user)(id|no|nr|num)$"
 )
@@ -607,12 +608,14 @@ def _suspects(numbers: NDArray[np.float64]) -> dict[float, int]:
         are_odd = [is_odd(value) for value in ends[:3]]
         for count in range(([*are_odd, False]).index(False), 0, -1):
             others = ends[count:]
-            if len(others) < _FEWEST_OTHERS or sum(often[:count]) < 2:
+            if len(others) < 2 or max(often[:count]) < 2:
                 continue
-            if ends[:count] == [-1]:  # which a number may well be
+            gap, width = abs(others[0] - ends[count - 1]), abs(others[-1] - others[0])
+            if len(others) < _FEWEST_OTHERS:
+                apart = gap > _VERY_FAR * width
+            elif ends[:count] == [-1]:  # which a number may well be
                 apart = others[0] >= 0 and often[0] > max(often[1:])
             else:
-                gap, width = abs(others[0] - ends[count - 1]), abs(others[-1] - others[0])
                 apart = ends[count - 1] < 0 <= others[0] or gap > width
             if apart:
                 return dict(zip(ends[:count], often[:count], strict=True))
