@@ -91,7 +91,7 @@ class InputFileError(UniprotoError, OSError):
         'k'
         """
         found = cls(f"{path}: {error}{remedy and ' '}{remedy}")
-        found.parameter = error.parameter
+        found.parameter, found.__cause__ = error.parameter, error
         return found
 
 

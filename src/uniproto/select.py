@@ -74,6 +74,7 @@ def select(
     selection.details.timings = {"prepare": prepared, **selection.details.timings}
     if certified:
         selection.certify(seconds=limit, progress=progress)
+        selection.details.asked = {**selection.details.asked, "certify": certify}
     return selection
 
 
@@ -169,6 +170,7 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
             given=problem.given,
             timings={"pick": time.perf_counter() - begin},
             notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
+            asked={"method": method},
         ),
         problem=problem,
         picks=picks,

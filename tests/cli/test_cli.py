@@ -360,7 +360,7 @@ REFUSED = {
     "pool.parquet -k 2 --column embedding --groups source --budgets web=²": "a whole number",
     "pool.parquet -k 2 --column embedding --groups source --budgets web=1": "must sum to k=2",
     "pool.parquet -k 2 --column embedding --groups source --budgets wob=2": "must name groups",
-    "pool.parquet -k 2 --column embedding --groups source --target target.npy": "--column needs",
+    "pool.parquet -k 2 --column embedding --groups source --target target.npy": "needs a table",
     "pool.npy -k 2 -o file": "file: the output must go to a folder",
     "pool.npy -k 2 -o file/deeper": "file/deeper: the output must go to a folder",
     "pool.npy -k 2 -o /proc/nowhere": "/proc/nowhere: the output must go to a folder",
@@ -425,7 +425,7 @@ def test_ctrl_c(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("uniproto.cli.select.run_method", interrupt)
+    monkeypatch.setattr("uniproto.cli.select.select", interrupt)
     ended = run("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 130
     assert ended.err == "uniproto: interrupted; no result was written.\n"
@@ -438,7 +438,7 @@ def test_too_little_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def exhaust(*arguments: object, **options: object) -> None:
         raise MemoryError("Unable to allocate 3 TiB")
 
-    monkeypatch.setattr("uniproto.cli.select.run_method", exhaust)
+    monkeypatch.setattr("uniproto.cli.select.select", exhaust)
     ended = run("select", "pool.npy", "-k", K, "-o", "out")
     assert ended.status == 2
     assert ended.err.startswith("uniproto: error: Not enough memory (Unable to allocate 3 TiB)")

@@ -315,7 +315,7 @@ def test_a_record_never_downloads_or_loads_a_model(run: Run, model: str | None, 
     def change(manifest: dict[str, Any]) -> None:
         if model is None:
             del manifest["inputs"]["source"]["embedding"]
-            manifest["arguments"]["model"] = "stranger/model"
+            manifest["arguments"]["features"]["model"] = "stranger/model"
         else:
             manifest["inputs"]["source"]["embedding"]["model"] = model
 
@@ -327,7 +327,7 @@ def test_a_record_never_downloads_or_loads_a_model(run: Run, model: str | None, 
 
 @pytest.mark.usefixtures("selected")
 def test_a_record_does_not_choose_the_cache(run: Run) -> None:
-    _change_manifest(lambda m: m["arguments"].update(cache="planted"))
+    _change_manifest(lambda m: m["arguments"]["features"].update(cache="planted"))
     assert run("verify", "out")[0] == 0
     assert not Path("planted").exists()
 

@@ -81,7 +81,7 @@ def test_only_these_columns_are_features(pool: str, way: str, run: Run) -> None:
 def test_data_sets_larger_than_memory(way: str, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     options, columns = WAYS[way]
     monkeypatch.setattr("uniproto.data.tables.memory_budget", lambda memory: 64)
-    read = read_input("pool", features=[COMMA, "age"])
+    read = read_input("pool", use=[COMMA, "age"])
     assert isinstance(read.table, LargeTable)
     np.testing.assert_array_equal(read.features, TABLE[[COMMA, "age"]])
     assert run("select", "pool", "-k", K, *options, "-o", "out")[0] == 0
@@ -140,7 +140,8 @@ def test_a_saved_result_asks_the_same_question(way: str, run: Run) -> None:
         assert column in page
     assert pq.read_table("out/prototypes.parquet").column_names == list(TABLE.columns)
     said = [text for place, text in enumerate(options) if options[place - 1] == options[0]]
-    assert recorded()["arguments"][options[0].removeprefix("--")] == said
+    name = {"--columns": "use", "--ignore": "ignore"}[options[0]]
+    assert recorded()["arguments"]["features"][name] == said
 
 
 # What is refused

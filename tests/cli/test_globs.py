@@ -64,7 +64,7 @@ def test_a_file_with_damaged_rows_is_named(
     content[16:400] = b"\xff" * 384  # its rows; the description at its end stays
     damaged.write_bytes(content)
     with pytest.raises(uniproto.InputFileError, match=r"part-1\.parquet could not be read"):
-        read_input(folder / place, "vector", ["id"])
+        assert read_input(folder / place, "vector", ["id"]).features is None
 
 
 def test_a_file_with_other_columns_is_named(folder: Path) -> None:

@@ -16,8 +16,7 @@ import pytest
 
 from uniproto import Selection
 from uniproto.cli import main
-from uniproto.cli.inputs import Inputs
-from uniproto.cli.recorded_inputs import recorded_inputs
+from uniproto.cli.recorded_inputs import recorded_problem
 from uniproto.errors import InputFileError, UniprotoError
 from uniproto.selection.storage import load_manifest
 
@@ -85,13 +84,12 @@ def test_a_person_s_word_counts_and_the_digest_still_does(result: Path, tmp_path
     (result.parent / "pool.parquet").rename(moved)
     manifest = load_manifest(result)
     with pytest.raises(InputFileError, match="there is no such file"):
-        recorded_inputs(result, manifest)
-    inputs = recorded_inputs(result, manifest, [str(moved)])
-    assert isinstance(inputs, Inputs)
-    assert len(inputs.pool.features) == ROWS
+        recorded_problem(result, manifest)
+    problem, _ = recorded_problem(result, manifest, [str(moved)])
+    assert problem.m == ROWS
     pq.write_table(pq.read_table(moved).slice(1), moved)
     with pytest.raises(InputFileError, match="has changed since"):
-        recorded_inputs(result, manifest, [str(moved)])
+        recorded_problem(result, manifest, [str(moved)])
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/pool.parquet", "gs://bucket/*.parquet"])
@@ -108,7 +106,7 @@ def test_a_record_does_not_say_how_much_memory_may_be_taken(
 ) -> None:
     path = result / "manifest.json"
     manifest = json.loads(path.read_text())
-    manifest["arguments"]["memory"] = "1000TB"
+    manifest["arguments"]["compute"] = {"kind": "Compute", "memory": "1000TB"}
     path.write_text(json.dumps(manifest))
     asked = []
     monkeypatch.setattr(
@@ -204,7 +202,7 @@ def test_arguments_that_no_command_line_says_are_damage(
 ) -> None:
     path = result / "manifest.json"
     record = json.loads(path.read_text())
-    record["arguments"] |= {"exclude_near": 5, "near_rows": [1]}
+    record["excluded"] = {"near": 5, "rows": [1]}
     path.write_text(json.dumps(record))
     assert main([command, str(result)]) == 2
     assert "It is damaged" in capsys.readouterr().err
@@ -221,7 +219,10 @@ def test_no_file_is_opened_without_a_digest(
     path = result / "manifest.json"
     record = json.loads(path.read_text())
     named = str(secret)
-    record["arguments"][argument] = named if argument == "target" else [named, "0.1"]
+    if argument == "target":
+        record["arguments"]["target"] = named
+    else:
+        record["excluded"] = {"near": [[named, 0.1]]}
     path.write_text(json.dumps(record))
     assert main([command, str(result)]) == 2
     found = capsys.readouterr()
@@ -249,7 +250,7 @@ def test_a_recorded_path_is_a_name(
 def test_a_folder_around_the_result_is_not_searched(result: Path) -> None:
     change(result, path=str(result.parent), relative=None)
     with pytest.raises(InputFileError, match="there is no such file"):
-        recorded_inputs(result, load_manifest(result))
+        recorded_problem(result, load_manifest(result))
 
 
 @pytest.mark.parametrize("note", ["least", "why"])
@@ -258,7 +259,7 @@ def test_what_nothing_proves_is_not_shown(note: str, result: Path) -> None:
     record = json.loads(path.read_text())
     assert note not in record["notes"]
     record["notes"] |= {note: "a lie"}
-    record["arguments"]["pool"] = "a lie"
+    record["arguments"]["source"] = "a lie"
     path.write_text(json.dumps(record))
     selection = Selection.load(result)
     assert "a lie" not in selection.summary()

@@ -497,7 +497,7 @@ def test_a_bound_above_what_comparing_sets_proves(select: Select, run: Run, pool
     select(pool, "--metric", "euclidean", "--include", ",".join(map(str, rows)), "--certify")
 
     def forged(manifest: dict[str, Any]) -> None:
-        manifest["arguments"]["include"] = None
+        del manifest["arguments"]["include"]
         manifest["notes"] |= {"proof": proof, "least": cost}
 
     forge(forged)
@@ -524,6 +524,13 @@ def update(entry: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return lambda manifest: manifest["arguments"].update({entry: value})
 
 
+def with_features(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda manifest: manifest["arguments"]["features"].update(values)
+
+
+BUDGETS = {"kind": "mapping", "items": [["web", 5], ["本", 1]]}
+
+
 ALLOWED = "6 different rows of the source are chosen, all of them allowed"
 NAMES = "rows and ids are those of the inputs"
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
@@ -532,14 +539,17 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], list[str]]] = {
     "weights": (update("target_weights", "weight"), ["the plan gives"]),
     "exclude": (update("exclude", "{first}"), [f"{ALLOWED} (an excluded row is chosen)"]),
     "include": (update("include", "{last},{first}"), [f"{ALLOWED} (the given rows do not come"]),
-    "budgets": (update("budgets", "web=5,本=1"), [f"{ALLOWED} (group web has another number"]),
-    "id": (update("id", "source"), [f"{NAMES} (selection.parquet, plan.npz, manifest.json)"]),
-    "column": (update("column", "nothing"), []),
-    "sample": (update("sample", 0.5), ["the record agrees"]),
+    "budgets": (
+        lambda manifest: manifest["arguments"]["groups"].update(budgets=BUDGETS),
+        [f"{ALLOWED} (group web has another number"],
+    ),
+    "id": (with_features(id="source"), [f"{NAMES} (selection.parquet, plan.npz, manifest.json)"]),
+    "column": (with_features(use=["nothing"]), []),
+    "sample": (update("method", {"kind": "Greedy", "sample": 0.5}), ["the record agrees"]),
     "method": (update("method", "nobody"), []),
     "another method": (update("method", "random"), ["the record agrees"]),
     "seed": (update("seed", 3), ["the record agrees"]),
-    "no column": (lambda manifest: manifest["arguments"].pop("column"), []),
+    "no column": (lambda manifest: manifest["arguments"]["features"].pop("use"), []),
     "odd rows": (update("exclude", 7), []),
     "target": (update("target", "target.npy"), []),
     "group cost": (
@@ -577,7 +587,8 @@ def test_a_changed_record(name: str, select: Select, run: Run) -> None:
         for entry in ("exclude", "include"):
             value = manifest["arguments"].get(entry)
             if isinstance(value, str):
-                manifest["arguments"][entry] = value.format(first=first, last=last)
+                rows = value.format(first=first, last=last).split(",")
+                manifest["arguments"][entry] = [*map(int, rows)]
 
     forge(fill_in)
     assert_no(run, *claims)
@@ -720,7 +731,7 @@ def test_what_cannot_be_read(select: Select, run: Run, command: str) -> None:
     uniproto.select(X, K).save("saved")
     status, out, err = run(command, "saved")
     assert (status, out) == (2, "")
-    assert "must be written by 'uniproto select'" in err
+    assert "made in Python, from data that are not on record" in err
 
 
 def test_a_full_disk_keeps_the_old_certificate(

@@ -19,7 +19,7 @@ import torch
 import uniproto
 from uniproto.cli import main
 from uniproto.data.arrays import as_labels, as_matrix
-from uniproto.data.tables import InputData, read_content, read_input
+from uniproto.data.tables import Input, read_content, read_input
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 
 M, D, K = 48, 4, 6
@@ -243,7 +243,7 @@ def test_parquet(tmp_path: Path, table: pa.Table, kind: str) -> None:
     for name, values in columns.items():
         names = names.append_column(name, pa.array(values))
     pq.write_table(names, tmp_path / "x.parquet", row_group_size=20)
-    data = read_input(tmp_path / "x.parquet", named=["name", "number"])
+    data = read_input(tmp_path / "x.parquet", aside=["name", "number"])
     assert data.features.dtype == np.float32
     np.testing.assert_array_equal(data.features, X)
     assert data.feature_columns == tuple(columns)
@@ -268,7 +268,7 @@ def test_the_index_pandas_stores_in_parquet_is_no_feature(tmp_path: Path, name: 
 
 def test_csv(tmp_path: Path) -> None:
     FRAME.assign(name='quoted\n"é"').to_csv(tmp_path / "x.csv", index=False)
-    data = read_input(tmp_path / "x.csv", named=["name"])
+    data = read_input(tmp_path / "x.csv", aside=["name"])
     np.testing.assert_allclose(data.features, X, rtol=1e-6)
     assert data.column("name", "--id")[-1] == 'quoted\n"é"'
 
@@ -292,7 +292,7 @@ def test_csv(tmp_path: Path) -> None:
 def test_csv_that_is_no_table_of_numbers(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(UniprotoError) as caught:
-        read_input(tmp_path / "x.csv")
+        assert read_input(tmp_path / "x.csv").features is None
     assert words in str(caught.value)
     assert "x.csv" in str(caught.value)
 
@@ -302,7 +302,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes('{"a": 1, "name": "é"}\n'.encode("latin-1"))
     for name in ("x.csv", "x.jsonl"):
         with pytest.raises(InputFileError, match="UTF-8"):
-            read_input(tmp_path / name, named=["name"])
+            read_input(tmp_path / name, aside=["name"])
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
@@ -314,14 +314,14 @@ def test_lines_of_more_than_a_megabyte(tmp_path: Path, ending: str) -> None:
         frame.to_csv(path, index=False)
     else:
         frame.to_json(path, orient="records", lines=True)
-    data = read_input(path, named=["text"])
+    data = read_input(path, aside=["text"])
     assert data.features.tolist() == [[1.5, 1], [2.5, 2], [3.5, 3]]
     assert data.column("text", "--id")[2] == text
 
 
 def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
     write_jsonl(tmp_path / "x.jsonl", table)
-    data = read_input(tmp_path / "x.jsonl", named=["name", "number"])
+    data = read_input(tmp_path / "x.jsonl", aside=["name", "number"])
     np.testing.assert_array_equal(data.features.astype(np.float32), X)
     assert data.column("name", "--id")[1] == "n1é"
     np.testing.assert_array_equal(read_input(tmp_path / "x.jsonl", "embedding").features[3], X[3])
@@ -344,7 +344,7 @@ def test_jsonl(tmp_path: Path, table: pa.Table) -> None:
 def test_jsonl_that_is_no_table_of_numbers(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(UniprotoError) as caught:
-        read_input(tmp_path / "x.jsonl")
+        assert read_input(tmp_path / "x.jsonl").features is None
     assert words in str(caught.value)
 
 
@@ -368,7 +368,7 @@ COLUMNS = {
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_named_columns(kind: str) -> None:
     values, expected = COLUMNS[kind]
-    data = InputData(Path("x.parquet"), "", X[:2], pa.table({"name": values}))
+    data = Input(pa.table({"name": values}), Path("x.parquet"))
     if expected is None:
         with pytest.raises(InvalidInputError, match="--id must name a column"):
             data.column("name", "--id")
@@ -381,12 +381,12 @@ def test_target_columns_are_matched_by_name(tmp_path: Path) -> None:
     FRAME[["d", "b", "a", "c"]].to_csv(tmp_path / "target.csv", index=False)
     FRAME.rename(columns={"d": "e"}).to_csv(tmp_path / "other.csv", index=False)
     pool = read_input(tmp_path / "pool.csv")
-    target = read_input(tmp_path / "target.csv", like=pool)
+    target = read_input(tmp_path / "target.csv").with_features(like=pool)
     np.testing.assert_array_equal(target.features, pool.features)
     with pytest.raises(
         InputFileError, match=r"other.csv.*must be those of.*pool.csv.*d, e is in only one"
     ):
-        read_input(tmp_path / "other.csv", like=pool)
+        read_input(tmp_path / "other.csv").with_features(like=pool)
 
 
 # Files that must not be trusted

@@ -374,7 +374,7 @@ def test_options_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--id", "customer_id", "--ignore", "since,note", "--scale", "standard"]
     assert main(["select", "customers.csv", "-k", "6", *options, "-o", "out"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"customer_id  set aside +named by --id", out)
+    assert re.search(r"customer_id  set aside +named by id", out)
     assert re.search(r"since        set aside +ignored", out)
     found = uniproto.select(
         FRAME,

@@ -211,7 +211,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"rbf, bandwidth {sigma:.6g}" in capsys.readouterr().out
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     assert manifest["bandwidth"] == pytest.approx(sigma)
-    assert manifest["arguments"]["bandwidth"] == "0.5median"
+    assert manifest["arguments"]["metric"] == {"kind": "RBF", "bandwidth": "0.5median"}
     assert manifest["notes"]["bandwidth_from"].startswith("0.5 median, of 90 source rows")
     assert main(["verify", str(out)]) == 0
     assert main(["certify", str(out)]) == 0

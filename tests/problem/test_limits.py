@@ -231,7 +231,8 @@ def test_limits_on_the_command_line(files, pool, target, sources, capsys):
     assert main(["verify", "out"]) == 0
     assert "all of them allowed" in capsys.readouterr().out
     recorded = json.loads(Path("out/manifest.json").read_text())["arguments"]
-    assert recorded["at_least"] == ["source:math=5"]
+    assert recorded["limits"]["labels"] == "source"
+    assert recorded["limits"]["at_least"]["items"] == [["math", 5]]
 
 
 def test_a_budget_is_both_limits(files, sources, capsys):
@@ -319,7 +320,7 @@ def test_rows_near_in_a_prepared_table(rng, capsys):
     assert main([*words, "--exclude-near", "bench.parquet", "0.0"]) == 0, capsys.readouterr().err
     out = capsys.readouterr().out
     assert "excluded                2 rows" in out
-    assert "its labels are limited" in out
+    assert "named by limits" in out
     rows = uniproto.Selection.load("out").indices
     assert not {5, 9} & set(rows.tolist())
     assert (rows % 2 == 0).sum() <= 2

@@ -245,10 +245,11 @@ def test_results_with_named_weights_can_be_certified_and_verified(
     recorded = manifest["arguments"]["target_weights"]
     if word.startswith("density"):
         # All of it, so that other defaults in a later version change no old result.
-        assert recorded == str(density_from(word, "--target-weights"))
-        assert manifest["notes"]["target_weights"] == recorded
+        asked = density_from(word, "--target-weights")
+        assert recorded == {"kind": "Density", "q": asked.q, "alpha": asked.alpha}
+        assert manifest["notes"]["target_weights"] == str(asked)
     else:
-        assert recorded == "balanced"
+        assert recorded == {"kind": "Balanced", "labels": "year"}
         assert manifest["notes"]["target_weights"].startswith("balanced over ")
     for command in ("verify", "certify", "verify"):
         status, said = run(command, "out")
@@ -284,9 +285,10 @@ def test_labels_of_a_target_file_and_never_a_feature(run: Callable[..., tuple[in
 def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> None:
     run("select", "pool.npy", "-k", 6, "--target-weights", "density:q=5", "-o", "out")
     path = Path("out/manifest.json")
-    path.write_text(
-        path.read_text().replace('"target_weights": "density:q=5', '"target_weights": "density:q=6')
-    )
+    manifest = json.loads(path.read_text())
+    manifest["arguments"]["target_weights"]["q"] = 6
+    manifest["notes"]["target_weights"] = "density:q=6,alpha=2"
+    path.write_text(json.dumps(manifest))
     status, said = run("verify", "out")
     assert status == 1
     assert "no   the plan gives every chosen row 1/6" in said

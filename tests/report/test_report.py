@@ -796,7 +796,7 @@ def test_a_result_saved_from_python(run: Run) -> None:
     assert "There is no map." in Path("out/report.html").read_text("utf-8")
     status, _, err = run("report", "out", "--labels", "kind")
     assert status == 2
-    assert "must be written by 'uniproto select'" in err
+    assert "made in Python, from data that are not on record" in err
     Path("out/comparison.json").write_text("{")
     status, _, err = run("report", "out")
     assert status == 2

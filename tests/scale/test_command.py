@@ -116,7 +116,7 @@ def test_a_store_is_read_where_a_person_names_it(
     """Arrow's file system behind another name stands for a store."""
     from pyarrow import fs
 
-    from uniproto.cli.recorded_inputs import recorded_inputs
+    from uniproto.cli.recorded_inputs import recorded_problem
     from uniproto.selection.storage import load_manifest
 
     class Store:
@@ -131,7 +131,7 @@ def test_a_store_is_read_where_a_person_names_it(
     manifest["inputs"]["source"]["path"] = store = f"store://{place}"
     monkeypatch.setattr(fs, "FileSystem", Store)
     with pytest.raises(uniproto.InputFileError, match="only where a person names it"):
-        recorded_inputs(tmp_path / "out", manifest)
-    inputs = recorded_inputs(tmp_path / "out", manifest, [store])
-    assert inputs.pool.sha256 == manifest["inputs"]["source"]["sha256"]
-    assert inputs.problem.m == manifest["shape"][0]
+        recorded_problem(tmp_path / "out", manifest)
+    problem, _ = recorded_problem(tmp_path / "out", manifest, [store])
+    assert problem.given.inputs[0].sha256 == manifest["inputs"]["source"]["sha256"]
+    assert problem.m == manifest["shape"][0]

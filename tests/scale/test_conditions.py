@@ -19,7 +19,7 @@ import uniproto
 from uniproto import Columns, Compute, Groups, InvalidInputError, Limits
 from uniproto.cli import main
 from uniproto.data.disk import parquet_files
-from uniproto.data.tables import InputData, read_input
+from uniproto.data.tables import Input, read_input
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem, ProblemOptions
 
@@ -37,7 +37,7 @@ def scale_select(*arguments: Any, **options: Any) -> uniproto.Selection:
 
 
 def data_of(pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    data: InputData = read_input(pattern, "vector")
+    data: Input = read_input(pattern, "vector")
     return data.features, data.column("class", "--groups")
 
 
@@ -221,7 +221,7 @@ DONE: dict[str, Any] = {
     "groups": "class",
     "exclude": [0, 1],
     "min_distance": 0.01,
-    "features": Columns(use=["vector"]),
+    "features": Columns(use=["vector"], id="name", labels="class"),
     "compute": Compute(memory="1GB", device="cpu"),
     "seed": 3,
 }
@@ -234,6 +234,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("features.prepare", {"features": Columns(prepare=True)}),
     ("features.scale", {"features": Columns(scale="minmax")}),
     ("features.categories", {"features": Columns(categories=["class"])}),
+    ("features.encoding", {"features": Columns(encoding="latin-1")}),
     ("features.missing", {"features": Columns(missing=-999)}),
     ("features.cyclic", {"features": Columns(cyclic={"hour": 24})}),
     ("features.weights", {"features": Columns(weights={"age": 2})}),
@@ -245,7 +246,7 @@ def test_every_option_is_done_or_refused_by_name(pool: str, aim: str) -> None:
     tried = set(DONE) | {name for _, options in REFUSED for name in options}
     assert tried == set(ProblemOptions.__annotations__)
     named = {name.partition(".")[2] for name, _ in REFUSED if name.startswith("features.")}
-    assert named | {"use", "ignore"} == {each.name for each in fields(Columns)}
+    assert named | {"use", "ignore", "id", "labels"} == {each.name for each in fields(Columns)}
     for name, options in REFUSED:
         with pytest.raises(InvalidInputError, match=f"'{re.escape(name)}' is not offered on Ray"):
             scale_select(pool, 4, aim, **options)
@@ -284,7 +285,8 @@ def test_a_record_of_options_that_ray_ignored_is_not_verified(
     assert main([*asked, "--quiet", "-o", str(out)]) == 0
     assert main(["verify", str(out)]) == 0
     manifest = json.loads((out / "manifest.json").read_text())
-    manifest["arguments"] |= {"scale": "minmax", "prepare": True, "categories": ["class"]}
+    features = manifest["arguments"]["features"]
+    features |= {"scale": "minmax", "prepare": True, "categories": ["class"]}
     (out / "manifest.json").write_text(json.dumps(manifest))
     capsys.readouterr()
     assert main(["verify", str(out)]) == 1

@@ -221,22 +221,5 @@ def test_what_completion_offers() -> None:
         "cost_is_exact",
         "group_costs",
         "in_words",
-        "renumbered",
     }
     assert {name for name in dir(SELECTION) if not name.startswith("_")} == shown
-
-
-def test_other_row_numbers_lead_to_the_same_rows() -> None:
-    """As where a model has skipped rows of a file: of six rows 0 and 3 have no vector."""
-    points = [[0.0], [1.0], [5.0], [6.0]]
-    found = uniproto.select(points, 2, metric="euclidean", certify=True)
-    numbers = np.array([1, 2, 4, 5])
-    moved = found.renumbered(numbers, numbers, (6, 6))
-    assert moved.indices.tolist() == numbers[found.indices].tolist()
-    np.testing.assert_array_equal(moved.plan.toarray()[:, numbers], found.plan.toarray())
-    assert moved.plan.shape == (2, 6)
-    back = np.array([-1, 0, 1, -1, 2, 3])
-    again = moved.renumbered(back, back, (4, 4))
-    np.testing.assert_array_equal(again.plan.toarray(), found.plan.toarray())
-    assert again.indices.tolist() == found.indices.tolist()
-    assert again.certificate.prices.tolist() == found.certificate.prices.tolist()

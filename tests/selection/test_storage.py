@@ -16,7 +16,7 @@ import uniproto
 from uniproto.errors import InputFileError, OutputError
 from uniproto.runs.atomic import require_writable
 from uniproto.selection.selection import Selection
-from uniproto.selection.storage import save_selection
+from uniproto.selection.storage import Ids, save_selection
 
 M, K = 40, 6
 X = np.random.default_rng(3).normal(size=(M, 3))
@@ -100,8 +100,7 @@ def test_a_loaded_selection_can_be_saved_again(folder: Path, tmp_path: Path) -> 
 def test_ids_in_every_file_and_no_pickle(
     selection: Selection, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    pair = ("name", ids)
-    save_selection(selection, tmp_path / "result", source_ids=pair, target_ids=pair)
+    save_selection(selection, tmp_path / "result", ids=Ids("name", ids, ids))
     chosen = ids[selection.indices]
     table = pq.read_table(tmp_path / "result" / "selection.parquet")
     assert table.column_names == ["name", "rank", "index", "gain", "mass"]

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.typed = shlex.join(["uniproto", *map(str, typed)])
     except KeyboardInterrupt as error:
         return _interrupted(error, "nothing was written")
-    noted, flags = Noted(), _flags(parser, options.run)
+    noted, flags = Noted(), _flags(parser, options)
     try:
         progress.silent = "quiet" in options and options.quiet
         with sigterm_interrupts(), noting(noted), called(flags), _doubts(options):
@@ -142,23 +142,28 @@ def _interrupted(error: KeyboardInterrupt, left_behind: str) -> int:
 
 # How the command line names what Python calls otherwise.
 _OTHERWISE = {
-    "limits": "--at-most",
-    "features": "--columns",
-    "source": "POOL",
+    "limits": ("at_most", "at_least", "budget"),
+    "features": ("columns", "ignore", "column", "text", "images", "gradients", "hidden"),
+    "source": ("pool",),
 }
 
 
-def _flags(parser: argparse.ArgumentParser, run: Any) -> dict[str, str]:
+def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, str]:
     """How the options of a command are written, by their names."""
     (commands,) = (each.choices for each in parser._actions if isinstance(each.choices, dict))
-    (command,) = (each for each in commands.values() if each.get_default("run") is run)
+    (command,) = (each for each in commands.values() if each.get_default("run") is options.run)
     found: dict[str, str] = {}
     for each in command._actions:
         words = each.option_strings or [str(each.metavar)]
         found.setdefault(
             each.dest, [word for word in words if "--no-" not in word or len(words) == 1][-1]
         )
-    return {name: flag for name, flag in _OTHERWISE.items() if flag in found.values()} | found
+    for name, others in _OTHERWISE.items():
+        known = [other for other in others if other in found]
+        asked = [other for other in known if other in options]
+        if known:
+            found.setdefault(name, found[(asked or known)[0]])
+    return found
 
 
 def _left_behind(options: argparse.Namespace, noted: Noted) -> str:

@@ -90,10 +90,7 @@ def run(options: argparse.Namespace) -> None:
             if not options.quiet:
                 print(f"The earlier bound is higher and stays: {earlier}")
             return
-    selection.certificate = certificate
-    in_files = result.inputs.in_files(selection).certificate
-    assert in_files is not None
-    save_certificate(folder, in_files)
+    save_certificate(folder, certificate)
     if not options.quiet:
         print(_in_words(certificate, problem, selection.cost_is_exact))
         if certificate.limit_needed is not None:

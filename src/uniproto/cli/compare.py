@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.inputs import input_paths
+from uniproto.cli.inputs import input_paths, problem_of
 from uniproto.cli.parser import add_output, add_pool, add_settings, names
 from uniproto.cli.parser import seeds as as_seeds
 from uniproto.cli.spec import RowsSpec, SelectSpec
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     if spec.output:
         refuse_inputs_inside(Path(spec.output), input_paths(spec))
         require_results_folder(Path(spec.output), "comparison")
-    problem = spec.problem()
+    problem = problem_of(spec).with_k(spec.k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
         comparison = compare(

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from uniproto.cli.inputs import problem_of
 from uniproto.cli.option_values import row_numbers
 from uniproto.cli.parser import add_pool, add_settings
 from uniproto.cli.spec import RowsSpec, SelectSpec
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 
     rows: Any = options.rows
     rows = Selection.load(rows) if Path(rows).is_dir() else row_numbers(rows, "rows")
-    problem = SelectSpec.of(vars(options)).problem()
+    problem = problem_of(SelectSpec.of(vars(options)))
     found, costs = cost(problem, rows), problem.costs
     count = len(rows.indices if isinstance(rows, Selection) else rows)
     metric = metric_label(costs.metric, costs.bandwidth)

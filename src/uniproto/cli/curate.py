@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import Inputs, input_paths, read_items, refuse_pictures
-from uniproto.cli.option_values import checked_distance, limits_of, problem_options
+from uniproto.cli.inputs import (
+    distance_of,
+    features_of,
+    input_paths,
+    items_of,
+    method_of,
+    problem_of,
+    question,
+)
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
-from uniproto.cli.select import CHOSEN, EXCLUDED, excluded_file, free_name, record_of
+from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
+from uniproto.data.tables import Input
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from uniproto.features.files import Items
     from uniproto.methods import Method
     from uniproto.problem.near import NearRows
-    from uniproto.problem.problem import Problem, ProblemOptions
+    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
 _BATCH = 32  # of the training that is proposed
@@ -75,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
     asked = _with_local_files(made_of(CurateSpec, vars(options)))
     spec = asked.select_spec()
     spec.check()
-    method, output = spec.chosen_method(), Path(asked.output)
+    method, output = method_of(spec), Path(asked.output)
     refuse_inputs_inside(output, input_paths(spec))
     require_result_folder(output, [CHOSEN, EXCLUDED])
     columns, found = _word_rules(asked, spec, method)
@@ -83,35 +91,29 @@ def run(options: argparse.Namespace) -> None:
     unsaid = not of_gradients and asked.width == CurateSpec.width
     if unsaid and spec.gradients and is_plain_text(columns):
         spec = replace(spec, gradients=None, hidden=True)
-    inputs = spec.read()
-    pool, target = inputs.pool.items, inputs.aim.items
+    problem = problem_of(spec)
+    source, aim = problem.given.inputs[0], problem.given.inputs[-1]
+    pool, target = source.items, aim.items
     if not asked.keep_duplicates:
-        inputs = _without_copies(inputs)
+        problem = _without_copies(problem, asked.target)
     for path, those in found.items():
-        if len(near := those.only(inputs.pool.rows)):
-            inputs = inputs.excluding(path, near)
-    problem = inputs.problem.with_k(asked.k)
+        if len(near := those.only(source.embedded.rows)):
+            problem = problem.excluding(path, near)
+    problem = problem.with_k(asked.k)
     selection = run_method(problem, method, progress=False if spec.quiet else None)
-    record = record_of(inputs, output)
-    record["arguments"] |= {name: value for name, value in vars(asked).items() if name in OWN}
-    assert inputs.pool.table is not None
-    chosen = inputs.pool.table.take(selection.indices)
+    chosen = source.table.take(selection.indices)
     rows = without_infinity(chosen.to_pylist())
     save_selection(
-        inputs.in_files(selection),
+        selection,
         output,
-        prototypes=chosen,
-        record=record,
-        files={
-            **excluded_file(inputs),
-            CHOSEN: chosen_lines(rows, selection, problem, inputs.aim.rows),
-        },
+        record={"command": {name: value for name, value in vars(asked).items() if name in OWN}},
+        files={CHOSEN: chosen_lines(rows, selection, problem)},
     )
     if not asked.no_page:
         title = f"{Path(asked.pool).name} for {Path(asked.target).name}"
         make_report(ReportSpec(folder=str(output), title=title, quiet=True))
     if not asked.quiet:
-        _print_summary(asked, inputs, selection, output)
+        _print_summary(asked, problem, selection, output)
         if command := finetune_command(asked, pool, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
             name = ", with the model's name at the end" if command.endswith("--model") else ""
@@ -142,18 +144,17 @@ def _word_rules(
 
     Refuses what has no answer.
     """
-    from uniproto.data.tables import InputData, require_column
+    from uniproto.data.tables import require_column
     from uniproto.lm.curation.curate import require_choosable, usable, word_rules
     from uniproto.lm.curation.meaning import sentence_vectors
-    from uniproto.problem.near import require_distance
 
-    def read(path: str, like: tuple[str, ...] = ()) -> Items:
-        if spec.images is None:
-            refuse_pictures(Path(path))
-        return read_items(spec, path, like=like)
+    features, options = features_of(spec), question(spec)
+
+    def read(path: str, like: Any = None) -> Items:
+        return items_of(features, path, like)
 
     pool = read(asked.pool)
-    target = read(asked.target, pool.columns)
+    target = read(asked.target, pool)
     if not len(target):
         raise InputFileError(
             f"{target.path}: the target is empty. Put in a hundred examples of what you want, or "
@@ -163,14 +164,18 @@ def _word_rules(
         require_column(pool.table, asked.source, "--source", pool.path)
     if asked.exclude_near is not None:
         path, distance = asked.exclude_near
-        require_distance(checked_distance(distance), "--exclude-near")
-        usable(read(path, pool.columns), asked.on_error)
+        distance_of(distance)
+        usable(read(path, pool), asked.on_error)
 
     copies = None if spec.min_distance is None else "--keep-duplicates"
-    limits = limits_of(spec, InputData(pool.path, pool.sha256, None, pool.table))
-    conditions: ProblemOptions = {**problem_options(spec), "limits": limits}  # type: ignore[typeddict-item]
+    limits = options["limits"]
+    if limits is not None:
+        labels = Input(pool.table, pool.path).column(limits.labels, "limits")
+        limits = replace(limits, labels=labels)
+    asked_of_rows = {name: options[name] for name in ("min_distance", "compute", "seed")}
+    conditions: Any = {**asked_of_rows, "metric": "cosine", "limits": limits}
     require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
-    others = {path: read(path, pool.columns) for path in asked.benchmarks or ()}
+    others = {path: read(path, pool) for path in asked.benchmarks or ()}
     if not asked.keep_duplicates:
         others = {asked.target: target, asked.pool: pool, **others}
     remedy = copies or f"without --benchmarks {' '.join(others)}"
@@ -181,25 +186,24 @@ def _word_rules(
                 f"{asked.decontaminate} needs benchmarks. Name their files.",
                 parameter="decontaminate",
             )
-        options = {name: spec.embedding()[name] for name in ("device", "cache", "progress")}
-        meaning = dict.fromkeys(asked.benchmarks or (), partial(sentence_vectors, **options))
+        own = {name: getattr(features, name) for name in ("device", "cache", "progress")}
+        meaning = dict.fromkeys(asked.benchmarks or (), partial(sentence_vectors, **own))
     return pool.columns, word_rules(asked.k, pool, others, remedy, meaning)
 
 
-def _without_copies(inputs: Inputs) -> Inputs:
-    """The inputs without rows that are near to the target's."""
+def _without_copies(problem: Problem, path: str) -> Problem:
+    """The problem without rows that are near to the target's."""
     from uniproto.problem.near import near_targets
 
-    problem = inputs.problem
     assert problem.twin_distance is not None
-    near = near_targets(problem.costs, problem.twin_distance)
-    near = replace(near, nearest=inputs.aim.rows[near.nearest])
-    return inputs.excluding(str(inputs.spec.target), near)
+    source, target = (each.embedded.rows for each in problem.given.inputs)
+    near = near_targets(problem.costs.restrict(source, target), problem.twin_distance)
+    return problem.excluding(
+        path, replace(near, rows=source[near.rows], nearest=target[near.nearest])
+    )
 
 
-def chosen_lines(
-    rows: list[dict[str, Any]], selection: Selection, problem: Problem, target_rows: Any
-) -> str:
+def chosen_lines(rows: list[dict[str, Any]], selection: Selection, problem: Problem) -> str:
     """The chosen rows as JSON lines: their own columns, rank, what each serves, and its cost."""
     from uniproto.report.targets import arc_costs
 
@@ -211,7 +215,7 @@ def chosen_lines(
         masses, arcs = plan.data[part], costs[part]
         added = {
             "rank": place + 1,
-            "serves": target_rows[plan.indices[part]].tolist(),
+            "serves": plan.indices[part].tolist(),
             "cost": round(float(masses @ arcs / masses.sum()), 6),
         }
         named = {free_name(name, row): value for name, value in added.items()}
@@ -219,33 +223,35 @@ def chosen_lines(
     return "".join(f"{line}\n" for line in lines)
 
 
-def _print_summary(asked: CurateSpec, inputs: Inputs, selection: Selection, output: Path) -> None:
+def _print_summary(asked: CurateSpec, problem: Problem, selection: Selection, output: Path) -> None:
     print(selection.summary())
-    if inputs.spec.gradients or inputs.spec.hidden:
-        how = "gradients of the model" if inputs.spec.gradients else "hidden states of the model"
-        columns = ", ".join(inputs.pool.feature_columns)
+    inputs = problem.given.inputs
+    if inputs[0].items.kind == "language":
+        is_hidden = inputs[0].items.language.kind == "hidden"
+        how = "hidden states of the model" if is_hidden else "gradients of the model"
+        columns = ", ".join(inputs[0].feature_columns)
         print(f"  compared by             {how}, of {printable(columns)}")
-    for path, near in inputs.near:
+    for path, near in problem.near:
         if not len(near):
             continue
         how = "that repeat" if near.rules else "near"
         print(
             f"  dropped                 {len(near):,} rows {how} {printable(path)}, in {EXCLUDED}"
         )
-    for data in (inputs.pool, inputs.aim):
+    for data in inputs:
         for line in embedding_notes(data.embedded):
-            print(f"  {printable(data.path.name)}: {printable(line)}")
-    for line in _composition(asked, inputs, selection):
+            print(f"  {printable(data.name.name)}: {printable(line)}")
+    for line in _composition(asked, inputs[0], selection):
         print(f"  {printable(line)}")
     print(f"  written to              {printable(output)}")
 
 
-def _composition(asked: CurateSpec, inputs: Inputs, selection: Selection) -> list[str]:
+def _composition(asked: CurateSpec, pool: Input, selection: Selection) -> list[str]:
     """How many rows each source gives, the largest first."""
     from collections import Counter
 
-    table = inputs.pool.table
-    if table is None or asked.source not in inputs.pool.names:
+    table = pool.table
+    if table is None or asked.source not in pool.names:
         return []
     counts = table.column(asked.source).value_counts().to_pylist()
     every = Counter({each["values"]: each["counts"] for each in counts})

@@ -9,11 +9,11 @@ import json
 import os
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import read_items
+from uniproto.cli.inputs import features_of, items_of
 from uniproto.cli.parser import add_settings
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, OutputError, printable
@@ -97,6 +97,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.data.disk import local_data
     from uniproto.features.cache import cache_folder
+    from uniproto.features.files import read_items
 
     spec = SelectSpec.of({**vars(options), "pool": options.data})
     output = Path(str(spec.output))
@@ -105,7 +106,18 @@ def run(options: argparse.Namespace) -> None:
     _require_usable(output, spec.pool)
     spec.check()
     data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
-    items = read_items(spec, data, guess=True)
+    spec = replace(spec, pool=data)
+    if spec.embeds:
+        items = items_of(features_of(spec), data)
+    else:
+        items = read_items(data, None, None, guess=True, encoding=spec.encoding)
+    embedding = {
+        "batch_size": spec.batch_size,
+        "device": spec.device,
+        "cache": False if spec.no_cache else spec.cache or True,
+        "on_error": spec.on_error,
+        "progress": False if spec.quiet else None,
+    }
     if COLUMN in items.table.column_names:
         raise InvalidInputError(
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."
@@ -114,9 +126,9 @@ def run(options: argparse.Namespace) -> None:
         from uniproto.scale.cluster import Cluster, on_ray
 
         with Cluster(spec.address, spec.num_cpus) as cluster:
-            found = items.embed(spec.model, spread=on_ray(cluster), **spec.embedding())
+            found = items.embed(spec.model, spread=on_ray(cluster), **embedding)
     else:
-        found = items.embed(spec.model, **spec.embedding())
+        found = items.embed(spec.model, **embedding)
     _write(output, items, found)
     if spec.quiet:
         return

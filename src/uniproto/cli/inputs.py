@@ -1,257 +1,188 @@
-"""From what was asked and the files it names to a `Problem`."""
+"""From options to the values of a call and to a `Problem`, and from a call to options."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from uniproto.cli.option_values import (
-    checked_distance,
-    limited_column,
+    budgets_of,
+    budgets_text,
+    counts_text,
     limits_of,
     named_weights,
-    problem_options,
-    read_budgets,
     row_numbers,
+    weights_text,
 )
-from uniproto.data.arrays import as_rows, sampled_rows
+from uniproto.cli.spec import CurateSpec, SelectSpec, options_of
 from uniproto.data.files import possible_path
-from uniproto.errors import InputFileError, InvalidInputError, unknown_name
-from uniproto.geometry.costs import MATRIX_METRICS
-from uniproto.problem.problem import Problem
-from uniproto.problem.values import Balanced, Columns, Groups
-from uniproto.problem.weights import WEIGHTS
+from uniproto.errors import InvalidInputError
+from uniproto.features.compared_rows import opened
+from uniproto.features.files import WHOLE_FOLDER
+from uniproto.features.model_features import Images, ModelFeatures, Text
+from uniproto.methods import Entropic, Greedy, UniProto, as_method
+from uniproto.problem.checks import AUTO
+from uniproto.problem.near import NearRows, require_distance, rows_near
+from uniproto.problem.problem import Problem, ProblemOptions
+from uniproto.problem.values import (
+    RBF,
+    Balanced,
+    Columns,
+    Compute,
+    Groups,
+    Laplacian,
+    Limits,
+    TargetSample,
+    metric_of,
+)
 from uniproto.runtime.settings import made_of
+from uniproto.selection.call import asked_of, recorded
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from uniproto.methods import Method
 
-    from uniproto.cli.spec import SelectSpec
-    from uniproto.data.tables import InputData
-    from uniproto.features.compared_rows import Given
-    from uniproto.features.files import Items
-    from uniproto.lm.features.language import LanguageFeatures
-    from uniproto.problem.near import NearRows
-    from uniproto.selection.selection import Selection
+_KERNELS: dict[str, Any] = {kind.metric: kind for kind in (RBF, Laplacian)}
+_OF_COLUMNS = ("ignore", "categories", "scale", "prepare", "id", "labels", "encoding")
+_OF_MODELS = ("model", "batch_size", "device", "on_error", "id", "labels", "encoding")
+_OF_EXAMPLES = ("adapter", "prompt", "answer", "messages", "template", "max_length", "bf16")
+_OF_METHODS = {"seconds", "plan", "gains", "sample"}
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """The input files of a command, and the problem they pose, for any k."""
-
-    spec: SelectSpec
-    pool: InputData
-    target: InputData | None
-    problem: Problem
-    near: tuple[tuple[str, NearRows], ...] = ()  # rows excluded, and the files they are near to
-
-    def excluding(self, path: str, near: NearRows) -> Inputs:
-        """The same inputs without rows that are near to, or repeat, those of a file."""
-        problem = self.problem.excluding(near.rows)
-        return replace(self, problem=problem, near=(*self.near, (path, near)))
-
-    @property
-    def aim(self) -> InputData:
-        """What the chosen rows must represent."""
-        return self.target or self.pool
-
-    @property
-    def near_rows(self) -> list[int]:
-        """The rows of the pool that were excluded for being near to others."""
-        return sorted({row for _, near in self.near for row in near.rows.tolist()})
-
-    def identities(self) -> dict[str, Any]:
-        """What a manifest says about the input files."""
-        costs: Any = self.problem.costs
-        found: dict[str, Any] = {"source": self.pool.identity(), "target": None}
-        if self.target is not None:
-            found["target"] = self.target.identity()
-        for role, data in (("source", self.pool), ("target", self.target)):
-            if data is not None and _is_arrow(data.features):  # what became of a table's columns
-                rows, width = len(data.features), costs.source.shape[1]
-                columns = list(self.problem.given.columns)
-                found[role] |= {"shape": [rows, width], "columns": columns}
-        return found
-
-    def in_files(self, selection: Selection) -> Selection:
-        """The selection by the row numbers of the files, in which embedding skipped some rows."""
-        pool, target = self.pool, self.aim
-        if not (_skips_rows(pool) or _skips_rows(target)):
-            return selection
-        return selection.renumbered(pool.rows, target.rows, (pool.count, target.count))
-
-    def in_use(self, saved: Selection) -> Selection:
-        """A saved selection by the rows of the problem; one that was skipped becomes -1."""
-        pool, target = self.pool, self.aim
-        skips = _skips_rows(pool) or _skips_rows(target)
-        if not skips or saved.details.shape != (pool.count, target.count):
-            return saved
-        shape = (len(pool.rows), len(target.rows))
-        return saved.renumbered(_places(pool), _places(target), shape)
-
-    def places(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Rows of the pool's file as rows of the problem, without those that were skipped."""
-        places = _places(self.pool)[rows]
-        return places[places >= 0]
-
-    def asked(self) -> dict[str, Any]:
-        """What a manifest says was asked."""
-        rows = self.pool.rows[self.near_rows].tolist() if self.near else None
-        return replace(self.spec, near_rows=rows).record()
+def question(spec: SelectSpec) -> dict[str, Any]:
+    """The arguments of a `Problem` that options say; files are named, and none is read."""
+    metric: Any = spec.metric
+    if spec.metric in _KERNELS and spec.bandwidth != RBF.bandwidth:
+        metric = _KERNELS[spec.metric](_number_or_text(spec.bandwidth))
+    groups: Any = spec.groups
+    if spec.groups and spec.budgets != Groups.budgets:
+        groups = Groups(spec.groups, budgets=budgets_of(spec.budgets))
+    compute = Compute(spec.memory, spec.device, spec.neighbours)
+    target, sample = None if spec.target is None else Path(spec.target), spec.target_sample
+    said = {
+        "source": Path(spec.pool),
+        "target": target if sample is None else TargetSample(sample, target),
+        "features": features_of(spec),
+        "metric": metric,
+        "target_weights": named_weights(spec.target_weights, spec.labels),
+        "groups": groups,
+        "limits": limits_of(spec.at_most, spec.at_least, spec.budget),
+        "include": row_numbers(spec.include, "include"),
+        "exclude": row_numbers(spec.exclude, "exclude"),
+        "compute": None if compute == Compute() else compute,
+    }
+    return {**_plain_options(spec), **said}
 
 
-def read_inputs(spec: SelectSpec) -> Inputs:
-    """Read the files that are asked about. Every command goes through here, so that none drifts."""
-    pool = read_file(spec, spec.pool)
-    target = read_file(spec, spec.target, pool) if spec.target else None
-    others = None
-    if spec.exclude_near and spec.near_rows is None:  # a record names rows: the file may be gone
-        others = read_file(spec, spec.exclude_near[0], pool)
-    columns = _columns(spec, pool)
-    if spec.target_sample is not None:
-        target, columns = _sampled(spec, pool, target, columns)
-    aim = target or pool
-    groups = pool.column(spec.groups, "groups") if spec.groups else None
-    excluded = {*row_numbers(spec.exclude, "exclude"), *(spec.near_rows or ())}
-    if spec.labels:
-        aim.column(spec.labels, "labels")
-    problem = Problem(
-        pool.features,
-        target.features if target else None,
-        target_weights=_weights(spec, pool, aim),
-        groups=None
-        if groups is None
-        else Groups(groups, _target_groups(spec, target), read_budgets(spec.budgets, groups)),
-        limits=limits_of(spec, pool),
-        include=_rows_with_vectors(row_numbers(spec.include, "include"), pool, "include"),
-        exclude=_rows_with_vectors(sorted(excluded), pool, "exclude"),
-        features=columns,
-        **problem_options(spec),
-    )
-    problem = problem.changed(given=_shown(spec, pool, aim, problem))
-    inputs = Inputs(spec, pool, target, problem)
-    if others is None or spec.exclude_near is None:
-        return inputs
-    path, text = spec.exclude_near
-    return inputs.excluding(path, _near_rows(inputs, others, checked_distance(text)))
+def _plain_options(spec: SelectSpec) -> dict[str, Any]:
+    """The parameters of a `Problem` that an option says as they are."""
+    names = ProblemOptions.__annotations__
+    return {name: getattr(spec, name) for name in names if hasattr(spec, name)}
 
 
-def _is_arrow(values: Any) -> bool:
-    import pyarrow as pa
-
-    return isinstance(values, pa.Table)
-
-
-def _columns(spec: SelectSpec, pool: InputData) -> Any:
-    """What becomes of the columns of a table; vectors and matrices are taken as they are."""
-    from uniproto.data.columns import split_names
-    from uniproto.features.preparation import Preparation
-
-    if not _is_arrow(pool.features):
-        return None
-    if spec.preparation is not None:
-        return Preparation.from_record(spec.preparation)
-    return Columns(
-        use=list(pool.feature_columns) if spec.columns else None,
-        categories=split_names(spec.categories or (), pool.features.column_names),
-        scale=spec.scale,
-        prepare=spec.prepare,
-    )
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
-def _shown(spec: SelectSpec, pool: InputData, aim: InputData, problem: Problem) -> Given:
-    """The rows as they are in the files, for people to look at, and why columns are set aside."""
-    from uniproto.features.preparation import Preparation
-
-    given = problem.given
-    source, target = (each.features if each.table is None else each.table for each in (pool, aim))
-    columns = () if spec.embeds else given.columns or pool.feature_columns
-    preparation = given.preparation
-    if isinstance(preparation, Preparation) and pool.table is not None:
-        known = {column.name for column in preparation.columns} | set(preparation.aside)
-        said = {name: f"named by {option}" for name, option in spec.named_columns().items()}
-        if (limited := limited_column(spec)) is not None:
-            said[limited[0]] = "its labels are limited"
-        rest = {
-            name: said.get(name, "ignored") for name in pool.table.column_names if name not in known
-        }
-        preparation = replace(preparation, aside={**preparation.aside, **rest})
-    return replace(given, source=source, target=target, columns=columns, preparation=preparation)
-
-
-def _target_groups(spec: SelectSpec, target: InputData | None) -> NDArray[Any] | None:
-    if spec.groups is None or target is None:
-        return None
-    if target.names and spec.groups not in target.names:
-        raise InputFileError(
-            f"must name a column of the target, too; {target.path} has no {spec.groups!r}. If it "
-            "has no such labels, limit the sources of POOL instead: --at-most, --at-least or "
-            f"--budget {spec.groups}:LABEL=N.",
-            parameter="groups",
-        )
-    return target.column(spec.groups, "groups")
-
-
-def _near_rows(inputs: Inputs, others: InputData, distance: float) -> NearRows:
-    """The rows of the pool that are too close to those of another file, by their numbers there."""
-    from uniproto.problem.near import rows_near
-
-    given, pool = inputs.problem.given, inputs.pool
-    near = rows_near(
-        given.features(pool.features) if _is_arrow(pool.features) else pool.features,
-        given.features(others.features, str(others.path)),
-        distance,
-        metric=inputs.problem.costs.metric,
-        name="exclude_near",
-    )
-    return replace(near, nearest=others.rows[near.nearest])
+def features_of(spec: SelectSpec) -> Any:
+    """How the options say that rows become vectors; None where they say nothing."""
+    # The classes of weights are named there.
+    labels = None if isinstance(named_weights(spec.target_weights, spec.labels), Balanced) else ...
+    spec = spec if labels is ... else replace(spec, labels=None)
+    if not spec.embeds:
+        given = {name: getattr(spec, name) for name in _OF_COLUMNS if name in spec.given()}
+        if spec.column is not None:
+            given = {"prepare": False, **given, "use": [spec.column]}
+        if spec.columns:
+            given["use"] = spec.columns
+        return Columns(**given) if given else None
+    cache: Any = False if spec.no_cache else spec.cache or True
+    shared = {name: getattr(spec, name) for name in _OF_MODELS if name in spec.given()}
+    shared |= {"cache": cache, "progress": False if spec.quiet else None}
+    if spec.text:
+        return Text(spec.text, **shared)
+    if spec.images:
+        return Images(None if spec.images == WHOLE_FOLDER else spec.images, **shared)
+    Gradients, HiddenStates = kinds_of_examples()
+    if spec.model is None:
+        parameter = "hidden" if spec.hidden else "gradients"
+        raise InvalidInputError("needs --model. Name a language model.", parameter=parameter)
+    shared |= {name: getattr(spec, name) for name in _OF_EXAMPLES if name in spec.given()}
+    if spec.hidden:
+        return HiddenStates(**shared)
+    is_lora = spec.gradients == "lora"
+    if spec.adam and not is_lora:
+        raise InvalidInputError("needs the gradients of LoRA layers ('lora').", parameter="adam")
+    layer = ("adam" if spec.adam else "lora") if is_lora else spec.layer or "value"
+    return Gradients(layer=layer, width=spec.width, **shared)
 
 
-def _sampled(
-    spec: SelectSpec, pool: InputData, target: InputData | None, columns: Any
-) -> tuple[InputData, Any]:
-    """Some rows of a target, drawn with the seed; columns are made comparable over all of them."""
-    from uniproto.features.compared_rows import compared_rows
+def kinds_of_examples() -> tuple[type[Any], type[Any]]:
+    """The features that language models compute."""
+    from uniproto.lm.features.example_values import Gradients, HiddenStates
 
-    if spec.embeds or spec.metric in MATRIX_METRICS:
-        raise InvalidInputError(
-            "needs rows of numbers, compared by a metric of vectors. Leave it out.",
-            parameter="target_sample",
-        )
-    aim = target or pool
-    if columns is not None:
-        _, _, given = compared_rows(
-            pool.features, None if target is None else target.features, **vars(columns)
-        )
-        columns = given.preparation or columns
-    drawn = sampled_rows(len(aim.features), spec.target_sample, spec.seed, "target_sample")
-    features = aim.features.take(drawn) if _is_arrow(aim.features) else aim.features[drawn]
-    table = None if aim.table is None else aim.table.take(drawn)
-    return replace(aim, features=features, table=table, seed=spec.seed), columns
+    return Gradients, HiddenStates
 
 
-def _weights(spec: SelectSpec, pool: InputData, aim: InputData) -> Any:
-    """A column of the target, or the weights that a word names."""
-    given, text = named_weights(spec), spec.target_weights
-    if isinstance(given, str):
-        if given not in aim.names and difflib.get_close_matches(given, WEIGHTS, cutoff=0.7):
-            raise unknown_name("target_weights", given, [*aim.names, *WEIGHTS])
-        return aim.column(given, "target_weights")
-    for data in (pool, aim):
-        if text in data.names:
+def method_of(spec: SelectSpec) -> Method:
+    """The method, with its options."""
+    given = {name: getattr(spec, name) for name in _OF_METHODS & spec.given()}
+    if spec.plan == "entropic":
+        given["plan"] = Entropic(spec.reg, spec.iterations)
+    kinds: dict[str, type[Method]] = {UniProto.name: UniProto, Greedy.name: Greedy}
+    return kinds[spec.method](**given) if given else as_method(spec.method)
+
+
+def problem_of(spec: SelectSpec) -> Problem:
+    """The problem that options pose, for any k; every command goes through here."""
+    spec.check()
+    arguments = question(spec)
+    problem = Problem(**arguments)
+    for given in problem.given.inputs:
+        if not isinstance(arguments["target_weights"], str) and spec.target_weights in given.names:
             raise InvalidInputError(
-                f"{text} is also the name of a column of {data.path.name}. Rename the "
-                "column, or leave it out of the file.",
+                f"{spec.target_weights} is also the name of a column of {given.name.name}. Rename "
+                "the column, or leave it out of the file.",
                 parameter="target_weights",
             )
-    if isinstance(given, Balanced):
-        return Balanced(aim.column(given.labels, "labels"))
-    return given
+    if spec.exclude_near is None:
+        return problem
+    path, text = spec.exclude_near
+    return problem.excluding(path, near_file(problem, path, distance_of(text)))
+
+
+def distance_of(text: str) -> float:
+    """The distance of --exclude-near."""
+    try:
+        return require_distance(float(text), "exclude_near")
+    except ValueError:
+        raise InvalidInputError(
+            f"must be a file and a distance, such as FILE 0.05, not {text!r}.",
+            parameter="exclude_near",
+        ) from None
+
+
+def near_file(problem: Problem, path: str, distance: float) -> NearRows:
+    """The rows of a problem that are too close to those of another file."""
+    given, metric = problem.given, problem.costs.metric
+    source, model = given.inputs[0], given.model
+    others = opened(path, "exclude_near", None, problem.asked.get("features"))
+    if model is not None:
+        embedded = model.embed(model.items(others, source.items))
+        near = rows_near(source.embedded.vectors, embedded.vectors, distance, metric=metric)
+        rows = source.embedded.rows[near.rows]
+        return replace(near, rows=rows, nearest=embedded.rows[near.nearest])
+    if given.preparation is not None:
+        rows = given.features(source.content), given.features(others.content, path)
+    else:
+        if others.names:
+            others = others.with_features(source.feature_columns, like=source)
+        rows = source.features, others.features
+    return rows_near(*rows, distance, metric=metric)
 
 
 def input_paths(spec: SelectSpec) -> list[str]:
@@ -261,111 +192,118 @@ def input_paths(spec: SelectSpec) -> list[str]:
     return [str(possible_path(text)) for text in given]
 
 
-# One file
+def items_of(features: ModelFeatures, path: str, like: Any = None) -> Any:
+    """What a model looks at in a file: texts, pictures, or examples of a language model."""
+    return features.items(opened(path, "source", None, features), like)
 
 
-def read_file(spec: SelectSpec, path: str, like: InputData | None = None) -> InputData:
-    """One file: its features, or the vectors of the texts or pictures in it.
-
-    `like` is the pool, where this is another file.
-    """
-    from uniproto.data.tables import read_input
-    from uniproto.features.files import embedded_data
-
-    possible_path(path)
-    if spec.embeds:
-        if spec.metric in MATRIX_METRICS:
-            raise InvalidInputError(
-                f"{spec.metric} compares no vectors. Use cosine.", parameter="metric"
-            )
-        return embedded_data(
-            read_items(spec, path, like=() if like is None else like.feature_columns),
-            spec.model,
-            model_digest=spec.model_digest,
-            **spec.embedding(),
-        )
-    refuse_pictures(Path(path))
-    named = spec.named_columns()
-    later = (spec.target_weights, None if spec.target is None else spec.labels)
-    return read_input(
-        path,
-        spec.column,
-        named,
-        like,
-        required={name: named[name] for name in named if like is None and name not in later},
-        features=spec.columns or (),
-        ignore=spec.ignore or (),
-        has_target=like is None and spec.target is not None,
-        memory=spec.memory,
-        encoding=spec.encoding,
-        raw=spec.prepare is not False and spec.metric not in MATRIX_METRICS,
-    )
+# From a call to the options that say it
 
 
-def language_features(spec: SelectSpec) -> LanguageFeatures | None:
-    """What a language model computes; None where texts, pictures or numbers are the features."""
-    kind = "hidden" if spec.hidden else spec.gradients
-    if kind is None:
+def spec_of(call: Mapping[str, Any]) -> SelectSpec | None:
+    """The options that say a call; None where a command has no words for it."""
+    features = call.get("features")
+    target: Any = call.get("target")
+    is_sample = isinstance(target, TargetSample)
+    of = target.of if is_sample else target
+    metric = call.get("metric", "auto")
+    groups, weights = call.get("groups"), call.get("target_weights")
+    limits = call.get("limits") or Limits(None)
+    method = as_method(call.get("method", UniProto.name))
+    asked: dict[str, Any] = {
+        **{name: call.get(name) for name in ProblemOptions.__annotations__},
+        "pool": str(call["source"]),
+        "k": call["k"],
+        "target": of and str(of),
+        "target_sample": target.rows if is_sample else None,
+        "metric": metric_of(metric),
+        "bandwidth": getattr(metric, "bandwidth", None),
+        "groups": groups.labels if isinstance(groups, Groups) else groups,
+        "budgets": budgets_text(groups.budgets) if isinstance(groups, Groups) else None,
+        "target_weights": weights_text(weights),
+        "labels": weights.labels if isinstance(weights, Balanced) else None,
+        "at_most": counts_text(limits.labels, limits.at_most),
+        "at_least": counts_text(limits.labels, limits.at_least),
+        **{name: ",".join(map(str, call.get(name, ()))) for name in ("include", "exclude")},
+        **{name: call.get(name) for name in ("exclude_near", "certify")},
+        **{name: call.get(name) for name in ("engine", "per_part")},
+        **vars(call.get("compute") or Compute()),
+        "method": method.name,
+        **(vars(method) if isinstance(method, UniProto | Greedy) else {}),
+    }
+    if isinstance(asked.get("plan"), Entropic):
+        asked |= {**vars(asked["plan"]), "plan": "entropic"}
+    asked |= {name: of for name, of in _options_of_features(features).items() if of is not None}
+    if isinstance(asked["bandwidth"], float):
+        asked["bandwidth"] = f"{asked['bandwidth']!r}".removesuffix(".0")
+    usual = {each.name: each.default for each in fields(SelectSpec)}
+    given = {name: of for name, of in asked.items() if name in usual and of not in (None, "", [])}
+    found = SelectSpec(**given)
+    try:
+        says = question(found)
+    except InvalidInputError:
         return None
-    from uniproto.lm.features.language import TEMPLATE, LanguageFeatures
+    wanted = {name: call[name] for name in call if name in says}
+    each = (recorded(asked_of(one, found.k, method)) for one in (says, wanted))
+    return found if next(each) == next(each) and method_of(found) == method else None
 
-    if spec.model is None:
-        raise InvalidInputError(
-            "needs --model. Name a language model.",
-            parameter="hidden" if spec.hidden else "gradients",
+
+def recorded_command(
+    call: Mapping[str, Any], manifest: Mapping[str, Any], folder: str
+) -> list[str] | None:
+    """The words of the command that a folder is from; None where a call in Python made it."""
+    own: Mapping[str, Any] = manifest.get("command", {})
+    if "earlier" in own:
+        words = ["uniproto", "update", own["earlier"], str(call["source"])]
+        target = call.get("target")
+        target = target.of if isinstance(target, TargetSample) else target
+        given = {"--changes": own["changes"], "-k": own["k"], "--target": target}
+        words += [str(word) for flag, of in given.items() if of for word in (flag, of)]
+        return [*words, "-o", folder]
+    near = manifest.get("excluded", {}).get("near", [])
+    spec = spec_of({**call, **own, "exclude_near": [*map(str, near[0])] if near else None})
+    if spec is None:
+        return None
+    name, options = "select", options_of(spec)
+    if "keep_duplicates" in own:
+        asked = made_of(CurateSpec, {**vars(spec), **own})
+        asked = replace(
+            asked,
+            gradients=None if asked.gradients == "value" else asked.gradients,
+            min_distance=AUTO if asked.keep_duplicates else asked.min_distance,
         )
-    given = {**vars(spec), "kind": kind, "template": spec.template or TEMPLATE}
-    return made_of(LanguageFeatures, given)
+        name, options = "curate", options_of(asked)
+    return ["uniproto", name, spec.pool, "-k", str(spec.k), *options, "-o", folder]
 
 
-def read_items(
-    spec: SelectSpec, path: str, *, guess: bool = False, like: Sequence[str] = ()
-) -> Items:
-    """What a model looks at in a file: texts, pictures, or examples of a language model.
-
-    `like` are the columns of other examples.
-    """
-    features = language_features(spec)
+def _options_of_features(features: Any) -> dict[str, Any]:
     if features is None:
-        from uniproto.features import files
-
-        return files.read_items(path, spec.text, spec.images, guess=guess, encoding=spec.encoding)
-    from uniproto.lm.features.examples import read_examples
-
-    named = (spec.prompt, spec.answer, spec.messages)
-    return read_examples(path, features, named, like, spec.encoding)
-
-
-def refuse_pictures(path: Path) -> None:
-    """A folder of pictures without --images: say what is missing, not that a file is."""
-    from uniproto.features.files import has_pictures
-
-    if path.is_dir() and next(path.rglob("*.parquet"), None) is None and has_pictures(path):
-        raise InputFileError(f"{path}: this is a folder of pictures. Add --images.")
-
-
-# Rows that embedding skipped
-
-
-def _skips_rows(data: InputData) -> bool:
-    return len(data.rows) < data.count
-
-
-def _places(data: InputData) -> NDArray[np.intp]:
-    """For each row of a file its place among those with a vector; -1 for one that was skipped."""
-    places = np.full(data.count, -1)
-    places[data.rows] = np.arange(len(data.rows))
-    return places
-
-
-def _rows_with_vectors(rows: list[int], pool: InputData, parameter: str) -> list[int]:
-    """Rows of a file as rows of its vectors, which skipped rows do not have."""
-    if not rows or not _skips_rows(pool):
-        return rows
-    places = _places(pool)[as_rows(rows, parameter, pool.count)]
-    if parameter == "include" and places.min() < 0:
-        row = rows[int(places.argmin())]
-        raise InvalidInputError(
-            f"names row {row}, which was skipped. Drop it.", parameter="include"
-        )
-    return [place for place in places.tolist() if place >= 0]
+        return {}
+    if features is False:
+        return {"prepare": False}
+    if isinstance(features, Columns):
+        found = {name: getattr(features, name) for name in _OF_COLUMNS}
+        found |= {name: list(found[name]) for name in ("ignore", "categories")}
+        use = features.use
+        if use and len(use) == 1 and features.prepare is False:
+            return {**found, "column": use[0], "prepare": None}
+        return {**found, "columns": None if use is None else list(use)}
+    found = {name: getattr(features, name) for name in _OF_MODELS}
+    found |= {"no_cache": features.cache is False}
+    found |= {"cache": features.cache if isinstance(features.cache, str) else None}
+    if isinstance(features, Text):
+        column = features.column
+        return {**found, "text": column if isinstance(column, str | None) else ",".join(column)}
+    if isinstance(features, Images):
+        return {**found, "images": features.column or WHOLE_FOLDER}
+    found |= {name: getattr(features, name) for name in _OF_EXAMPLES}
+    Gradients, _ = kinds_of_examples()
+    if not isinstance(features, Gradients):
+        return {**found, "hidden": True}
+    own: dict[str, dict[str, Any]] = {
+        "value": {"gradients": "value"},
+        "lora": {"gradients": "lora"},
+    }
+    own["adam"] = {"gradients": "lora", "adam": True}
+    usual = {"gradients": "value", "layer": features.layer}
+    return {**found, "width": features.width, **own.get(features.layer, usual)}

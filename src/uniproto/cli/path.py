@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniproto.cli.inputs import input_paths
+from uniproto.cli.inputs import input_paths, problem_of
 from uniproto.cli.parser import (
     add_output,
     add_pool,
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> None:
         refuse_inputs_inside(Path(spec.output), input_paths(spec))
         require_results_folder(Path(spec.output), "path")
     found = path_of(
-        spec.problem(),
+        problem_of(spec),
         own.ks,
         method=own.method,
         max_cost=own.max_cost,

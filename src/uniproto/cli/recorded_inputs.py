@@ -5,35 +5,40 @@ from __future__ import annotations
 import argparse
 import atexit
 import glob
+import inspect
+import operator
 import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from uniproto.cli.inputs import Inputs, read_inputs
-from uniproto.cli.spec import SelectSpec, recorded_command
+import numpy as np
+
+from uniproto.cli.inputs import kinds_of_examples, recorded_command
 from uniproto.errors import ChangedInputError, InputFileError, UniprotoError
-from uniproto.problem.keep import keep_all_but
+from uniproto.features.model_features import Images, ModelFeatures, Text
+from uniproto.methods import as_method
+from uniproto.problem.near import NearRows
+from uniproto.problem.problem import Problem
+from uniproto.problem.values import TargetSample, as_columns
+from uniproto.selection.call import called, on_any_machine, require_record
 from uniproto.selection.selection import Selection
 
-if TYPE_CHECKING:
-    from uniproto.problem.problem import Problem
+_ARGUMENTS = {*inspect.signature(Problem).parameters, "k", "method", "certify"}
 
 
 class Result(NamedTuple):
     """A saved result and what it was made from."""
 
     manifest: dict[str, Any]
-    saved: Selection  # rows numbered as in the files
-    selection: Selection  # rows numbered as in the problem
-    inputs: Inputs
+    selection: Selection
     problem: Problem
+    call: dict[str, Any]  # the recorded arguments of `select`
 
 
 def add_result(parser: argparse.ArgumentParser) -> None:
@@ -57,42 +62,36 @@ def read_result(folder: Path, moved: Sequence[str] | None = None, *, remedy: str
     """
     from uniproto.selection.storage import damaged, load_manifest
 
-    manifest, saved = load_manifest(folder), Selection.load(folder)
-    inputs = recorded_inputs(folder, manifest, moved, remedy=remedy)
-    problem, selection = inputs.problem.with_k(inputs.spec.k), inputs.in_use(saved)
-    if saved.details.updated is not None:
-        earlier = saved.details.updated.found
-        if earlier.max(initial=-1) >= inputs.pool.count:
+    manifest, selection = load_manifest(folder), Selection.load(folder)
+    problem, call = recorded_problem(folder, manifest, moved, remedy=remedy)
+    problem = problem.with_k(call["k"])
+    if selection.details.updated is not None:
+        rows = selection.details.updated.found
+        if rows.max(initial=-1) >= problem.m:
             raise damaged(folder, ValueError("its earlier prototypes are not rows of its input"))
-        rows = inputs.places(earlier[earlier >= 0])
-        keep = keep_all_but(saved.details.updated.allowed, rows, problem.k, problem.m)
-        problem = problem.changed(keep=keep)
-    is_skipped = selection.indices.min() < 0
-    if is_skipped or (selection.details.shape, selection.k) != (problem.costs.shape, problem.k):
+        problem = problem.changed(keep=selection.details.updated.rule(problem))
+    if (selection.details.shape, selection.k) != (problem.costs.shape, problem.k):
         raise damaged(folder, ValueError("its files belong to another problem than its inputs"))
-    return Result(manifest, saved, selection, inputs, problem)
+    return Result(manifest, selection, problem, call)
 
 
-def recorded_inputs(
+def recorded_problem(
     folder: Path,
     manifest: Mapping[str, Any],
     moved: Sequence[str] | None = None,
     *,
     remedy: str = "Run 'uniproto select'.",
-) -> Inputs:
-    """Read the files that a saved result was made from; they must not have changed."""
+) -> tuple[Problem, dict[str, Any]]:
+    """The problem of a saved result, whose files must not have changed, and the recorded call."""
     from uniproto.selection.storage import damaged
 
-    if "inputs" not in manifest or "arguments" not in manifest:
-        raise InputFileError(
-            f"{folder}: the folder must be written by 'uniproto select', which records the input "
-            f"files. Got a result saved from Python or by another command instead. {remedy}"
-        )
+    require_record(folder, manifest, remedy)
     try:
-        inputs = read_inputs(_recorded_spec(folder, manifest, moved or ()))
-        inputs.spec.chosen_method()  # which refuses options that it does not have
-        recorded_command(manifest["arguments"])  # which fails where no command line has said it
-        for role, found in inputs.identities().items():
+        call = recorded_call(manifest)
+        as_method(call["method"])  # which refuses what is none
+        recorded_command(call, manifest, str(folder))  # which people will read
+        problem = Problem(**_of_files(folder, manifest, call, moved or ()))
+        for role, found in (problem.identities() or {}).items():
             said = manifest["inputs"][role]
             if found != (said and {**said, "path": found and found["path"]}):
                 raise ChangedInputError(
@@ -100,78 +99,93 @@ def recorded_inputs(
                     "rows, columns, texts, pictures and model. It is not. Restore it, or run the "
                     "selection again."
                 )
+        for path, near in _excluded(manifest):
+            if near.rows.max(initial=-1) >= problem.m or near.rows.min(initial=0) < 0:
+                raise ValueError("its excluded rows are not rows of its input")
+            problem = problem.excluding(path, near)
     except UniprotoError:
         raise
     except Exception as error:  # a record that somebody has edited can hold anything
         raise damaged(folder, error) from error
-    return inputs
+    return problem, call
 
 
-def _recorded_spec(folder: Path, manifest: Mapping[str, Any], moved: Sequence[str]) -> SelectSpec:
-    """What was asked, of the files where they are now, on whatever machine this is.
+def recorded_call(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `select` that a manifest holds."""
+    record = manifest["arguments"]
+    features = record.get("features")
+    kind = features["kind"] if isinstance(features, Mapping) else None
+    own = kinds_of_examples() if kind in ("Gradients", "HiddenStates") else ()
+    call = called(record, *own)
+    if unknown := sorted(call.keys() - _ARGUMENTS):
+        raise ValueError(f"its record has an argument {unknown[0]!r}")
+    return call
+
+
+def _of_files(
+    folder: Path, manifest: Mapping[str, Any], call: Mapping[str, Any], moved: Sequence[str]
+) -> dict[str, Any]:
+    """The recorded arguments of a `Problem`, of the files where they are now, on this machine.
 
     A record is a stranger's word: it does not say how much memory may be taken; the model must be
     on this machine and have the digest it had; vectors come from our own cache or are computed.
     """
-    spec, records = SelectSpec.of(manifest["arguments"]), manifest["inputs"]
+    records, target = manifest["inputs"], call.get("target")
+    asked: Any = target.of if isinstance(target, TargetSample) else target
     # A file without a digest on record could be any file of this machine: none is opened.
-    if spec.target and records["target"] is None:
+    if asked is not None and records["target"] is None:
         raise ValueError("its record of the target is missing")
-    if spec.exclude_near and spec.near_rows is None:
-        raise ValueError("its record of the rows that --exclude-near excluded is missing")
     places = manifest.get("places") or {}
-    pool, target = (
+    source, aim = (
         records[role] and str(_input_path(folder, records[role], places.get(role), moved))
         for role in ("source", "target")
     )
-    usual: dict[str, Any] = {each.name: each.default for each in fields(spec)}
-    ignored = {name: usual[name] for name in spec.not_on_ray()} if spec.engine == "ray" else {}
-    spec = replace(spec, **ignored)  # `verify` says no to a record with such options
-    spec = replace(
-        spec,
-        pool=pool,
-        target=spec.target and target,  # else it is a sample of the pool
-        metric=manifest["metric"]
-        if spec.metric == "auto"
-        else spec.metric,  # whatever the default becomes
-        prepare=False if spec.engine == "ray" else spec.prepare,  # shards are compared as they are
-        memory=None,
-        device="auto",
-        neighbours="exact",
-        cache=None,
-        no_cache=False,
-    )
+    aim = asked and aim
+    target = replace(target, of=aim) if isinstance(target, TargetSample) else aim
+    features = call.get("features")
+    if "engine" in manifest.get("command", {}):  # shards are compared as they are
+        from uniproto.scale.select import refused_on_ray
+
+        features = as_columns(features)
+        usual: dict[str, Any] = {each.name: each.default for each in fields(features)}
+        refused = (name.removeprefix("features.") for name in refused_on_ray(call))
+        # `verify` says no to a record with such options.
+        known = {name: usual[name] for name in refused if name in usual}
+        features = replace(features, **{**known, "prepare": False})
     embedding = records["source"].get("embedding")
-    if embedding is None:
-        if spec.embeds:
+    if isinstance(features, ModelFeatures):
+        if embedding is None:
             raise ValueError("it embeds its input, and its record of that is missing")
-        return spec
-    named, kind = embedding["named"], embedding["kind"]
-    return replace(
-        spec,
-        text=named if kind == "text" else None,
-        images=named if kind == "images" else None,
-        model=embedding["model"],
-        model_digest=str(embedding["model_digest"]),
-    )
+        features = replace(
+            on_any_machine(features),
+            model=embedding["model"],
+            model_digest=str(embedding["model_digest"]),
+        )
+        if isinstance(features, Text | Images):
+            features = replace(features, column=embedding["named"])
+    return {
+        **{name: call[name] for name in call if name not in ("k", "method", "certify")},
+        "source": source,
+        "target": target,
+        "features": features,
+        "metric": manifest["metric"] if call.get("metric", "auto") == "auto" else call["metric"],
+        "compute": None,
+    }
+
+
+def _excluded(manifest: Mapping[str, Any]) -> list[tuple[str, NearRows]]:
+    """The rows that a record excludes; what they are near to is in a file for people."""
+    if "excluded" not in manifest:
+        return []
+    record = manifest["excluded"]
+    if "rows" not in record:
+        raise ValueError("its record of the rows that are excluded is missing")
+    rows = np.array([operator.index(row) for row in record["rows"]], np.intp)
+    [(str(path), float(distance)) for path, distance in record["near"]]
+    return [("", NearRows(0.0, rows, rows, np.zeros(len(rows))))]
 
 
 # Where files are
-
-
-def places_of(identities: Mapping[str, Any], output: Path) -> dict[str, Any]:
-    """Where a record's inputs lie, seen from the result: one that moves along with them finds them.
-
-    >>> places_of({"source": {"path": "/data/pool.npy"}, "target": None}, Path("/data/out"))
-    {'source': {'relative': '../pool.npy'}, 'target': None}
-    """
-
-    def relative(path: str) -> str | None:
-        with suppress(ValueError):  # on another drive
-            return None if "://" in path else os.path.relpath(path, output.resolve())
-        return None
-
-    return {role: one and {"relative": relative(one["path"])} for role, one in identities.items()}
 
 
 def _input_path(
@@ -179,8 +193,8 @@ def _input_path(
 ) -> Path:
     """The input that a person or a record names; it is known by its digest, never by its name.
 
-    `place` is what `places_of` wrote, `moved` what a person says. Files in a store are copied here,
-    to a folder that is removed when the process ends.
+    `place` is what the record says of that, `moved` what a person says. Files in a store are
+    copied here, to a folder that is removed when the process ends.
     """
     from uniproto.features.files import input_digest
 

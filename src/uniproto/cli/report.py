@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uniproto.cli.inputs import recorded_command
 from uniproto.cli.parser import add_settings
 from uniproto.cli.recorded_inputs import add_result, read_result
 from uniproto.cli.select import EXCLUDED
-from uniproto.cli.spec import options_of, recorded_command
+from uniproto.cli.spec import options_of
 from uniproto.errors import InputFileError, printable
+from uniproto.problem.values import TargetSample
 from uniproto.report import PAGE, write_report
 from uniproto.runs.publish import place_of
 from uniproto.runtime.settings import made_of, setting
@@ -103,16 +105,14 @@ def make_report(spec: ReportSpec) -> None:
     from uniproto.selection.storage import load_manifest
 
     folder = Path(spec.folder)
-    manifest, certifier, asked = load_manifest(folder), None, None
+    manifest, certifier, made = load_manifest(folder), None, ""
     problem: Problem | None = None
     if "inputs" in manifest or spec.labels or spec.text or spec.images or spec.map:
         remedy = "Run 'uniproto select', or call selection.report() in Python."
-        _, _, selection, inputs, problem = read_result(folder, spec.moved, remedy=remedy)
-        source, target = examples_of(inputs, manifest, spec)
-        asked = {**manifest["arguments"], "pool": str(inputs.pool.path)}
-        if inputs.target is not None and asked.get("target"):
-            asked["target"] = str(inputs.target.path)
-        title = spec.title or inputs.pool.path.name
+        _, selection, problem, call = read_result(folder, spec.moved, remedy=remedy)
+        source, target = examples_of(problem, call, manifest, spec)
+        made = _made_by(manifest, call, problem, spec.folder)
+        title = spec.title or problem.given.inputs[0].name.name
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         selection = Selection.load(folder)
@@ -125,7 +125,7 @@ def make_report(spec: ReportSpec) -> None:
         target,
         problem=problem,
         title=title,
-        commands=_commands(asked, spec),
+        commands=_commands(made, spec),
         random=spec.random,
         comparison=_comparison(folder, selection),
         certifier=certifier,
@@ -142,7 +142,7 @@ def make_report(spec: ReportSpec) -> None:
 
 def _nouns(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the page of a curation calls its rows and their labels."""
-    is_curation = "keep_duplicates" in manifest.get("arguments", {})
+    is_curation = "keep_duplicates" in manifest.get("command", {})
     return {"noun": "chosen row", "kind": "source"} if is_curation else {}
 
 
@@ -199,15 +199,30 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
     return record if same else None
 
 
-def _commands(asked: Mapping[str, Any] | None, spec: ReportSpec) -> list[tuple[str, str]]:
-    """The commands that made the selection and the page; `asked` names the files that were read."""
+def _commands(made: str, spec: ReportSpec) -> list[tuple[str, str]]:
+    """What made the selection, and the page."""
     said = replace(spec, open=False, quiet=False)
     page = shlex.join(["uniproto", "report", spec.folder, *options_of(said)])
-    if asked is None:
-        return [("This page", page)]
-    here, inputs = Path.cwd(), {}
-    for name in ("pool", "target"):
-        if asked.get(name) and Path(asked[name]).is_relative_to(here):
-            inputs[name] = str(Path(asked[name]).relative_to(here))
-    command = shlex.join(map(str, recorded_command({**asked, **inputs})))
-    return [("The selection", command), ("This page", page)]
+    return [*([("The selection", made)] if made else []), ("This page", page)]
+
+
+def _made_by(
+    manifest: Mapping[str, Any], call: Mapping[str, Any], problem: Problem, folder: str
+) -> str:
+    """The command that makes the selection from the files that were read, or the call in Python."""
+    paths = [_from_here(each.name) for each in problem.given.inputs]
+    target = call.get("target")
+    if isinstance(target, TargetSample):
+        target = replace(target, of=target.of and paths[-1])
+    elif target is not None:
+        target = paths[-1]
+    call = {**call, "source": paths[0], "target": target}
+    words = recorded_command(call, manifest, folder)
+    if words is not None:
+        return shlex.join(words)
+    return f"uniproto.select({', '.join(f'{name}={call[name]!r}' for name in call)})"
+
+
+def _from_here(path: Path) -> str:
+    here, path = Path.cwd(), path.resolve()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from uniproto.cli.option_values import (
-    named_weights,
-    problem_options,
-    read_budgets,
-    row_numbers,
-)
-from uniproto.cli.recorded_inputs import places_of
-from uniproto.data.tables import InputData
+from uniproto.cli.inputs import method_of, question
+from uniproto.data.tables import Input
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
-from uniproto.problem.values import Columns, Groups
+from uniproto.problem.problem import ProblemOptions
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import remove_finished_parts
 from uniproto.scale.rounds import run_rounds
-from uniproto.scale.select import make_request
+from uniproto.scale.select import make_request, refused_on_ray
 from uniproto.scale.shards import is_address, take_rows
 from uniproto.scale.target import named_values
-from uniproto.selection.storage import save_selection
+from uniproto.selection.call import asked_of, places_of, recorded
+from uniproto.selection.storage import Ids, save_selection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,15 +34,19 @@ if TYPE_CHECKING:
 
 def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     """Both rounds on Ray, then the files of a result."""
-    for name in spec.not_on_ray():
-        raise InvalidInputError("does not work with --engine ray. Drop it.", parameter=name)
+    asked = question(spec)
+    near = ["exclude_near"] if spec.exclude_near else []
+    for name in [*refused_on_ray(asked), *near]:
+        raise InvalidInputError(
+            "does not work with --engine ray. Drop it.", parameter=name.rpartition(".")[2]
+        )
     if spec.checkpoint:
         raise InvalidInputError(
             "is not needed with --engine ray, which saves parts.", parameter="checkpoint"
         )
     shown = False if spec.quiet else None
-    budgets = read_budgets(spec.budgets, np.empty(0))  # the cluster knows the groups
     cluster = Cluster(spec.address, spec.num_cpus)
+    options = {name: asked[name] for name in ProblemOptions.__annotations__}
     # Paths are looked at here, so what is wrong with them is said before Ray starts.
     request = make_request(
         cluster,
@@ -58,27 +57,18 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
         certify=spec.certify,
         target_sample=spec.target_sample,
         per_part=spec.per_part,
-        target_weights=named_weights(spec),
-        groups=spec.groups and Groups(spec.groups, budgets=budgets),
-        exclude=row_numbers(spec.exclude, "exclude"),
-        features=_columns(spec),
-        **problem_options(spec),
+        **options,
     )
     with cluster:
         result = run_rounds(request, cluster, saved_in=output, progress=shown)
-        _save(spec, request, result, cluster, output)
+        _save(spec, asked, request, result, cluster, output)
     if not spec.quiet:
         _print_summary(request, result, output)
 
 
-def _columns(spec: SelectSpec) -> Any:
-    use = [spec.column] if spec.column is not None else spec.columns or None
-    aside = [name for name in (spec.id, spec.labels) if name]
-    return Columns(use=use, ignore=[*(spec.ignore or ()), *aside])
-
-
 def _save(
     spec: SelectSpec,
+    asked: dict[str, Any],
     request: Request,
     result: RoundsResult,
     cluster: Cluster,
@@ -88,12 +78,13 @@ def _save(
     save_selection(
         result.selection,
         output,
-        **_ids(spec, request, result, cluster, prototypes),
+        ids=_ids(spec, request, result, cluster, prototypes),
         prototypes=prototypes,
         record={
             "inputs": (identities := _identities(request, result)),
             "places": places_of(identities, output),
-            "arguments": spec.record(),
+            "arguments": recorded(asked_of(asked, spec.k, method_of(spec), spec.certify)),
+            "command": {"engine": spec.engine, "per_part": spec.per_part},
         },
     )
     remove_finished_parts(output)
@@ -134,21 +125,19 @@ def _ids(
     result: RoundsResult,
     cluster: Cluster,
     prototypes: pa.Table,
-) -> dict[str, Any]:
+) -> Ids | None:
     """The names of rows for the files to write; those of a target only where it has them."""
     name = spec.id
     if name is None:
-        return {}
-    chosen = InputData(Path(request.source.name), "", None, prototypes).column(name, "id")
-    ids: dict[str, Any] = {
-        "source_ids": (name, _IdsOfRows(result.selection.indices, chosen)),
-    }
-    target = result.target
+        return None
+    chosen = Input(prototypes, Path(request.source.name)).column(name, "id")
+    target, ids = result.target, None
     if name in target.shards.schema.names:
         rows = [None] * len(target.shards.parts)
         wanted = rows if target.sampled is None else target.shards.split(target.sampled)
-        ids["target_ids"] = (name, named_values(cluster, target.shards, name, wanted))
-    return ids
+        ids = named_values(cluster, target.shards, name, wanted)
+    every: Any = _IdsOfRows(result.selection.indices, chosen)
+    return Ids(name, every, ids)
 
 
 def _identities(request: Request, result: RoundsResult) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What a command was asked, as one value: options of `select`, `compare`, `path` and `curate`.
+"""The options of `select`, `compare`, `path` and `curate`, as one value.
 
-The parser builds a `SelectSpec`, the manifest stores it, and other commands read it from there.
-Options have the names and defaults of the parameters and fields that they stand for.
+Options have the names and defaults of the parameters and fields that they stand for; `inputs.py`
+makes the arguments of a call from them.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from uniproto.cli.option_values import limited_column, names_weights
 from uniproto.cli.parser import distance, flag_of
 from uniproto.cli.parser import seconds as parse_seconds
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import METRICS
-from uniproto.methods import METHODS, Entropic, Greedy, Method, UniProto, as_method
+from uniproto.methods import METHODS, Entropic, Greedy, UniProto
 from uniproto.methods.greedy import PLANS
 from uniproto.problem.checks import AUTO
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import RBF, Balanced, Columns, Compute, Groups, Limits
-from uniproto.problem.weights import density_from
 from uniproto.runtime.settings import described, made_of, setting, setting_of
 from uniproto.select import select
-
-if TYPE_CHECKING:
-    from uniproto.cli.inputs import Inputs
 
 _COLUMNS, _CHOICE, _HOW = "columns", "what may be chosen", "how to choose"
 _LIST: dict[str, Any] = {"parse": str, "repeated": True}
@@ -68,7 +63,9 @@ class ProblemSpec:
     column: str | None = _common(
         None, "the list column (or .npz array) of features", metavar="COLUMN"
     )
-    id: str | None = _common(None, "a column that names rows; never a feature", metavar="COLUMN")
+    id: str | None = _of(
+        Columns, "id", "a column that names rows; never a feature", metavar="COLUMN"
+    )
     columns: list[str] | None = setting_of(
         Columns,
         "use",
@@ -93,8 +90,8 @@ class ProblemSpec:
         metavar="A,B",
         **_LIST,
     )
-    encoding: str | None = setting(
-        None, "of a .csv file, such as latin-1 (default: utf-8)", group=_COLUMNS, metavar="NAME"
+    encoding: str | None = _columns(
+        Columns, "encoding", "of a .csv file, such as latin-1 (default: utf-8)", metavar="NAME"
     )
     prepare: bool | None = _columns(
         Columns, "prepare", "make columns comparable (default: if they differ)"
@@ -216,12 +213,12 @@ class LanguageSpec:
 class SelectSpec(RowsSpec, LanguageSpec):
     """What `uniproto select` was asked; also what other commands ask of the files they name.
 
-    >>> SelectSpec.of({"pool": "pool.npy", "k": 30, "metric": "l1"}).command()
-    ['uniproto', 'select', 'pool.npy', '-k', '30', '--metric', 'l1']
+    >>> options_of(SelectSpec.of({"pool": "pool.npy", "k": 30, "metric": "l1"}))
+    ['--metric', 'l1']
     """
 
     pool: str = ""
-    k: int | None = None
+    k: Any = None
     output: str | None = None
     id: str | None = setting_of(ProblemSpec, "id", help="a column that names rows in every file")
     method: str = _of(select, "method", ", ".join(METHODS))
@@ -257,37 +254,11 @@ class SelectSpec(RowsSpec, LanguageSpec):
     per_part: int | None = _ray(
         None, "ray: rows each file contributes (default: K)", metavar="ROWS"
     )
-    near_rows: list[int] | None = None  # in a record: what --exclude-near excluded
-    model_digest: str | None = None  # of the model on record, which alone is loaded
-    # Of an update: the selection before, how many may change, and how that prepared its columns.
-    earlier: str | None = None
-    changes: int | None = None
-    preparation: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SelectSpec:
-        """From the options of a command or the arguments of a manifest, as far as they are ours."""
+        """From the options of a command, as far as they are ours."""
         return made_of(cls, given)
-
-    def record(self) -> dict[str, Any]:
-        """What a manifest says was asked: the options that are not at their default."""
-        given = self.given() - {"quiet", "model_digest"}
-        asked = {each.name: getattr(self, each.name) for each in fields(self) if each.name in given}
-        if self.target_weights is not None and self.target_weights.startswith("density"):
-            # By its numbers, whatever defaults become.
-            asked["target_weights"] = str(density_from(self.target_weights, "target_weights"))
-        return asked
-
-    def command(self) -> list[str]:
-        """The words of the command that asks this."""
-        if self.earlier is not None:
-            words = ["uniproto", "update", self.earlier, self.pool]
-            given = {"--changes": self.changes, "-k": self.k, "--target": self.target}
-            words += [str(word) for flag, of in given.items() if of for word in (flag, of)]
-            return words if self.output is None else [*words, "-o", self.output]
-        words = ["uniproto", "select", self.pool, "-k", str(self.k)]
-        words += options_of(self)
-        return words if self.output is None else [*words, "-o", self.output]
 
     def given(self) -> set[str]:
         """The options that are not at their default."""
@@ -313,22 +284,6 @@ class SelectSpec(RowsSpec, LanguageSpec):
                 wanted = f" {' or '.join(allowed)}" if allowed else ""
                 raise InvalidInputError(f"needs {flag_of(other)}{wanted}. Add it.", parameter=name)
 
-    def not_on_ray(self) -> list[str]:
-        """The options about rows and conditions that the two rounds on Ray have no answer to."""
-        kinds = (RowsSpec, LanguageSpec)
-        asked = [each for kind in kinds for each in fields(kind) if each.name not in _ON_RAY]
-        given = [each.name for each in asked if each.name in self.given()]
-        # Shards are compared as they are, which --no-prepare asks for.
-        return [name for name in given if name != "prepare" or self.prepare]
-
-    def chosen_method(self) -> Method:
-        """The method, with its options."""
-        given = {name: getattr(self, name) for name in _OF_METHODS & self.given()}
-        if self.plan == "entropic":
-            given["plan"] = Entropic(self.reg, self.iterations)
-        kinds: dict[str, type[Method]] = {UniProto.name: UniProto, Greedy.name: Greedy}
-        return kinds[self.method](**given) if given else as_method(self.method)
-
     @property
     def embeds(self) -> bool:
         """Whether a model turns rows into vectors."""
@@ -344,37 +299,7 @@ class SelectSpec(RowsSpec, LanguageSpec):
             "progress": False if self.quiet else None,
         }
 
-    def named_columns(self) -> dict[str, str]:
-        """The columns that are no features, each with the option that names it."""
-        weights = None if names_weights(self.target_weights) else self.target_weights
-        limited = limited_column(self)
-        given = {
-            "id": self.id,
-            "groups": self.groups,
-            "target_weights": weights,
-            "labels": self.labels,
-        }
-        found = {name: flag_of(option) for option, name in given.items() if name}
-        return found if limited is None else {limited[0]: flag_of(limited[1]), **found}
 
-    def read(self) -> Inputs:
-        """Read the files, and make the problem."""
-        from uniproto.cli.inputs import read_inputs
-
-        self.check()
-        return read_inputs(self)
-
-    def problem(self) -> Problem:
-        """The checked problem."""
-        problem = self.read().problem
-        return problem if self.k is None else problem.with_k(self.k)
-
-
-_OF_METHODS = {"seconds", "plan", "gains", "sample"}
-_ON_RAY = (
-    *("target", "metric", "bandwidth", "column", "id", "columns", "ignore", "groups", "labels"),
-    *("target_weights", "budgets", "exclude", "min_distance", "memory", "device"),
-)
 _ONE_OF = (  # each says what the features are
     ("columns", "ignore", "column", "text", "images", "gradients", "hidden"),
     ("cache", "no_cache"),
@@ -488,17 +413,3 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
 
 # Which `select` does not know.
 OWN = ("source", "benchmarks", "decontaminate", "keep_duplicates", "no_page")
-
-
-def recorded_command(arguments: Mapping[str, Any]) -> list[str]:
-    """The command that the arguments of a manifest are from, with its options."""
-    if "keep_duplicates" not in arguments:
-        return SelectSpec.of(arguments).command()
-    spec = made_of(CurateSpec, arguments)
-    said = replace(
-        spec,
-        gradients=None if spec.gradients == "value" else spec.gradients,
-        min_distance=AUTO if spec.keep_duplicates else spec.min_distance,
-    )
-    words = ["uniproto", "curate", spec.pool, "-k", str(spec.k), *options_of(said)]
-    return [*words, "-o", spec.output]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uniproto.cli.inputs import Inputs, input_paths
 from uniproto.cli.parser import add_output, seconds
-from uniproto.cli.recorded_inputs import add_result, read_result
-from uniproto.cli.select import ids_of, record_of
-from uniproto.cli.spec import SelectSpec
+from uniproto.cli.recorded_inputs import add_result, read_result, recorded_call
 from uniproto.data.columns import arrow_table
 from uniproto.errors import InvalidInputError, printable
+from uniproto.features.model_features import Images, Text
+from uniproto.features.preparation import Preparation
+from uniproto.problem.problem import Problem
+from uniproto.problem.values import RBF, Columns, Laplacian, TargetSample, as_columns
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.selection.call import require_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,11 +28,8 @@ if TYPE_CHECKING:
     from uniproto.selection.selection import Selection
 
 PAGE_OF_CHANGES = "changes.html"
-_ASKED_ANEW = (  # what of an earlier selection says nothing about new rows
-    *("include", "exclude", "exclude_near", "near_rows", "checkpoint", "engine", "address"),
-    *("num_cpus", "per_part", "plan", "gains", "sample", "reg", "iterations"),
-    *("method", "seconds", "certify", "memory", "device", "neighbours"),
-)
+# What of an earlier call says nothing about new rows.
+_ASKED_ANEW = ("k", "method", "certify", "include", "exclude", "compute")
 
 
 def add_parser(commands: Any) -> None:
@@ -93,52 +92,34 @@ def run(options: argparse.Namespace) -> None:
     from uniproto.report.update_page import update_page
     from uniproto.selection.selection import Selection, as_time_limit
     from uniproto.selection.storage import load_manifest, require_result_folder, save_selection
-    from uniproto.selection.update import record_of as record_of_update
     from uniproto.selection.update import updated
 
     folder = Path(options.folder)
     manifest, earlier = load_manifest(folder), Selection.load(folder)
-    spec = spec_for(folder, manifest, options.new, options.target)
-    output = options.output or f"{Path(options.new).stem}-prototypes"
-    spec = replace(
-        spec,
-        k=options.k or earlier.k,
-        output=output,
-        seconds=options.seconds,
-        certify=options.certify,
-        quiet=options.quiet,
-        changes=options.changes,
-    )
-    refuse_inputs_inside(Path(output), input_paths(spec))
-    require_result_folder(Path(output), [PAGE_OF_CHANGES])
-    inputs = spec.read()
-    found = found_in(inputs, folder, manifest, earlier, options.moved)
+    asked = asked_anew(folder, manifest, options.new, options.target)
+    output = Path(options.output or f"{Path(options.new).stem}-prototypes")
+    refuse_inputs_inside(output, [options.new, *([options.target] if options.target else [])])
+    require_result_folder(output, [PAGE_OF_CHANGES])
+    problem = Problem(**asked)
     shown = False if options.quiet else None
     made = updated(
         earlier,
-        inputs.problem,
-        found,
+        problem,
+        found_in(problem, folder, manifest, earlier, options.moved),
         changes=options.changes,
         k=options.k,
         seconds=options.seconds,
         progress=shown,
     )
     selection = Selection(**made)
-    assert selection.details.updated is not None
     if options.certify:
         selection.certify(as_time_limit(options.certify)[1], progress=shown)
-    page = update_page(
-        selection, inputs.problem, title=Path(options.new).name, command=options.typed
-    )
-    table = inputs.pool.table
-    record = record_of(inputs, Path(output))
-    record["update"] = record_of_update(selection.details.updated, inputs.pool.rows)
+    page = update_page(selection, problem, title=Path(options.new).name, command=options.typed)
+    said = {name: vars(options)[name] for name in ("changes", "k", "target")}
     save_selection(
-        inputs.in_files(selection),
-        Path(output),
-        **ids_of(inputs),
-        prototypes=None if table is None else table.take(selection.indices),
-        record=record,
+        selection,
+        output,
+        record={"command": {"earlier": options.folder, "new": options.new, **said}},
         files={PAGE_OF_CHANGES: page},
     )
     if not options.quiet:
@@ -147,34 +128,37 @@ def run(options: argparse.Namespace) -> None:
         selection.table()
 
 
-def spec_for(folder: Path, manifest: Mapping[str, Any], new: str, target: str | None) -> SelectSpec:
-    """What the record of a selection asks of new files."""
-    if "arguments" not in manifest:
-        raise InvalidInputError(
-            f"{folder}: only what 'uniproto select' wrote can be updated here. In Python: "
-            "Selection.load(folder).update(rows)."
-        )
-    spec = SelectSpec.of(manifest["arguments"])
-    if spec.target is not None and target is None:
+def asked_anew(
+    folder: Path, manifest: Mapping[str, Any], new: str, target: str | None
+) -> dict[str, Any]:
+    """The arguments of a `Problem` of new files, asked as those of a saved selection were."""
+    require_record(folder, manifest, "In Python: Selection.load(folder).update(rows).")
+    call = recorded_call(manifest)
+    before, features = call.get("target"), call.get("features")
+    if (before.of if isinstance(before, TargetSample) else before) is not None and target is None:
         raise InvalidInputError(
             f"must be given: {folder} represents the rows of another file.", parameter="target"
         )
-    usual: dict[str, Any] = {each.name: each.default for each in fields(SelectSpec)}
-    bandwidth = manifest["bandwidth"]
-    return replace(
-        spec,
-        **{name: usual[name] for name in _ASKED_ANEW},
-        pool=new,
-        target=target,
-        metric=manifest["metric"],
-        bandwidth=usual["bandwidth"] if bandwidth is None else repr(float(bandwidth)),
-        earlier=str(folder),
-        preparation=manifest.get("preparation"),
-    )
+    if "preparation" in manifest:
+        preparation = Preparation.from_record(manifest["preparation"])
+        said = as_columns(features)
+        features = Columns(
+            prepare=preparation, id=said.id, labels=said.labels, encoding=said.encoding
+        )
+    metric, kernels = manifest["metric"], {kind.metric: kind for kind in (RBF, Laplacian)}
+    if manifest["bandwidth"] is not None:
+        metric = kernels[metric](manifest["bandwidth"])
+    return {
+        **{name: call[name] for name in call if name not in _ASKED_ANEW},
+        "source": new,
+        "target": replace(before, of=target) if isinstance(before, TargetSample) else target,
+        "features": features,
+        "metric": metric,
+    }
 
 
 def found_in(
-    inputs: Inputs,
+    problem: Problem,
     folder: Path,
     manifest: Mapping[str, Any],
     earlier: Selection,
@@ -183,24 +167,23 @@ def found_in(
     """The rows of the new file that are the prototypes: by their ids, or else their values."""
     from uniproto.selection.found_again import by_ids, by_names, found_again
 
-    spec, pool = inputs.spec, inputs.pool
-    if spec.id is not None and "id" in manifest:
+    given, table = problem.given, earlier.details.prototypes
+    (pool, *_), model = given.inputs, given.model
+    if given.id is not None and "id" in manifest:
         names = np.array([str(name) for name in manifest["id"]["prototypes"]])
-        return by_ids(names, pool.column(spec.id, "--id").astype(str))
-    looked_at = spec.text or spec.images
-    table = earlier.details.prototypes
-    if looked_at and table is not None and pool.table is not None:
-        columns = [name for name in looked_at.split(",") if name in table.column_names]
-        if columns and set(columns) <= set(pool.table.column_names):
+        return by_ids(names, pool.column(given.id, "id").astype(str))
+    if isinstance(model, Text | Images) and table is not None and pool.table is not None:
+        columns = [name for name in pool.feature_columns if name in table.column_names]
+        if columns and set(columns) <= set(pool.names):
             old, new = (
                 each.select(columns).to_pylist()
                 for each in (table, arrow_table(pool.table, "source"))
             )
             return by_names(*([str(sorted(row.items())) for row in rows] for rows in (old, new)))
-    if table is not None and not spec.embeds:
-        return found_again(earlier, inputs.problem)
+    if table is not None and model is None:
+        return found_again(earlier, problem)
     remedy = "Run 'uniproto select' with --id, and name the same column now."
     result = read_result(folder, moved, remedy=remedy)
-    given = replace(earlier.details, given=result.problem.given)
-    known = type(earlier)(indices=result.selection.indices, weights=earlier.weights, details=given)
-    return found_again(known, inputs.problem)
+    known = replace(earlier.details, given=result.problem.given)
+    before = type(earlier)(indices=earlier.indices, weights=earlier.weights, details=known)
+    return found_again(before, problem)

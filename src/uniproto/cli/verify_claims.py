@@ -23,10 +23,10 @@ from uniproto.certificate.certificate import SHIFTED
 from uniproto.certificate.row_bounds import bound_by_rows
 from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import Result
-from uniproto.cli.select import CHOSEN, EXCLUDED, free_name, ids_of
-from uniproto.cli.spec import SelectSpec
+from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
 from uniproto.data.tables import file_digest
 from uniproto.geometry.rounded_costs import extreme_costs
+from uniproto.methods import as_method
 from uniproto.methods.search.prove import prove
 from uniproto.problem.keep import least_kept
 from uniproto.problem.problem import Problem
@@ -44,6 +44,7 @@ from uniproto.selection.storage import (
     PROTOTYPES_CSV,
     SELECTION,
     compared,
+    ids_of,
     named_rows,
 )
 from uniproto.transport.prototypes import transport
@@ -82,8 +83,8 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 def record_check(result: Result) -> Check:
     """What the record says of the question, which people read, beside the inputs."""
-    manifest, problem, spec = result.manifest, result.problem, result.inputs.spec
-    method = spec.chosen_method()
+    manifest, problem, call = result.manifest, result.problem, result.call
+    method = as_method(call["method"])
     notes = {
         "target_weights": problem.weights_origin,
         "bandwidth_from": problem.bandwidth_origin,
@@ -91,7 +92,7 @@ def record_check(result: Result) -> Check:
     found = {
         "method": method.name,
         "options": recorded_options(method),
-        "seed": spec.seed,
+        "seed": call.get("seed", 0),
         "metric": problem.costs.metric,
         "bandwidth": problem.costs.bandwidth,
         "features": None,
@@ -101,9 +102,11 @@ def record_check(result: Result) -> Check:
     found = json.loads(json.dumps(found))
     others = [name for name in found if manifest.get(name, found[name]) != found[name]]
     others += [name for name in notes if notes[name] != manifest["notes"].get(name)]
-    asked = SelectSpec.of(manifest["arguments"])
-    if asked.engine == "ray":
-        others += [f"{flag_of(name)}, which does not work on Ray" for name in asked.not_on_ray()]
+    if "engine" in manifest.get("command", {}):
+        from uniproto.scale.select import refused_on_ray
+
+        refused = (flag_of(name.rpartition(".")[2]) for name in refused_on_ray(call))
+        others += [f"{flag}, which does not work on Ray" for flag in refused]
     return Check("the record agrees with the inputs", not others, ", ".join(others))
 
 
@@ -147,23 +150,25 @@ def names_check(result: Result, folder: Path) -> Check:
     def content(name: str) -> BytesIO:
         return BytesIO(read_published(folder, MANIFEST, name))
 
-    manifest, saved, selection, inputs, _ = result
-    listed, pool = manifest["files"], inputs.pool.table
-    columns, arrays, named = named_rows(saved, **ids_of(inputs))
+    manifest, selection, problem, _ = result
+    listed = manifest["files"]
+    table = problem.given.inputs[0].table
+    chosen = None if table is None else table.take(selection.indices)
+    columns, arrays, named = named_rows(selection, ids_of(problem))
     checks: dict[str, Callable[[], bool]] = {
         SELECTION: lambda: _same_table(pq.read_table(content(SELECTION)), pa.table(columns)),
         PLAN: lambda: _same_arrays(content(PLAN), arrays),
         MANIFEST: lambda: manifest.get("id") == named.get("id"),
     }
-    if pool is not None:
-        chosen, as_csv = pool.take(selection.indices), BytesIO()
-        write_csv(prototype_table(saved, chosen), as_csv)
+    if chosen is not None:
+        as_csv = BytesIO()
+        write_csv(prototype_table(selection, chosen), as_csv)
         checks[PROTOTYPES] = lambda: _same_table(pq.read_table(content(PROTOTYPES)), chosen)
         checks[PROTOTYPES_CSV] = lambda: content(PROTOTYPES_CSV).getvalue() == as_csv.getvalue()
     if CHOSEN in listed:
         checks[CHOSEN] = lambda: _same_lines(content(CHOSEN), chosen, result)
     if EXCLUDED in listed:
-        excluded = set(map(str, inputs.spec.near_rows or ()))
+        excluded = set(map(str, problem.near_rows))
         checks[EXCLUDED] = lambda: _first_values(content(EXCLUDED)) == excluded
     wrong = [name for name, check in checks.items() if not _holds(check)]
     return Check("rows and ids are those of the inputs", not wrong, ", ".join(wrong))
@@ -195,7 +200,7 @@ def _same_table(found: pa.Table, expected: pa.Table) -> bool:
 def _same_lines(file: BytesIO, chosen: pa.Table, result: Result) -> bool:
     """Whether chosen.jsonl holds these rows in this order, with what each serves and costs."""
     rows = json.loads(json.dumps(without_infinity(chosen.to_pylist()), default=str))
-    plan, costs = result.saved.plan.sorted_indices(), result.problem.k * _paid(result)[0]
+    plan, costs = result.selection.plan.sorted_indices(), result.problem.k * _paid(result)[0]
     served = np.split(plan.indices, plan.indptr[1:-1])
     for place, (line, row) in enumerate(zip(file, rows, strict=True)):
         found, added = json.loads(line), {"rank": place + 1, "serves": served[place].tolist()}

@@ -64,6 +64,17 @@ def require_regular_file(path: Path) -> None:
         )
 
 
+def mapped(path: Path) -> Any:
+    """The bytes of a file as an Arrow buffer, which are read when they are looked at."""
+    import pyarrow as pa
+
+    require_regular_file(path)
+    if not path.stat().st_size:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
 def is_endless(path: Path) -> bool:
     """Whether a path is a device, a pipe or a socket."""
     try:

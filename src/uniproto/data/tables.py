@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uniproto.data.columns import (
+    arrow_table,
     checked_table,
     ignored_columns,
     is_numeric,
@@ -49,71 +50,120 @@ _ROWS_AT_ONCE = 2**14
 class Input:
     """A source or a target as it was given: what it holds, and the file that it is from, if any.
 
-    Where a model computes its vectors, `items` are what the model looks at, and `embedded` is what
-    it made of them.
+    `feature_columns` are the columns of a table that are compared, and empty for an array. Where a
+    model computes vectors, `items` are what it looks at, and `embedded` is what it made of them.
+    `drawn` are the rows of a random sample, which then is the target, and `seed` what it was drawn
+    with.
     """
 
     content: Any
     path: Path | None = None
     sha256: str | None = None
     parameter: str = "source"
+    feature_columns: tuple[str, ...] = ()
     items: Any = None
     embedded: Any = None
+    drawn: NDArray[np.int64] | None = None
+    seed: int | None = None
 
     @property
     def name(self) -> Path:
         """Its name in messages."""
         return Path(self.parameter) if self.path is None else self.path
 
-
-@dataclass(frozen=True)
-class InputData:
-    """One input file: its features, where they came from, and its identity.
-
-    `table` is None and `feature_columns` is empty where the file holds a bare array. Where features
-    were computed, `items` are what a model has looked at, and `embedded` is what it made of them.
-    """
-
-    path: Path
-    sha256: str
-    features: Any
-    table: pa.Table | LargeTable | None = None
-    feature_columns: tuple[str, ...] = ()
-    items: Any = None
-    embedded: Any = None
-    seed: int | None = None  # of a sample of the file's rows
+    @property
+    def rows(self) -> Any:
+        """The rows that count: all, or those of the sample."""
+        if self.drawn is None:
+            return self.content
+        is_table = hasattr(self.content, "column_names")
+        return self.content.take(self.drawn) if is_table else self.content[self.drawn]
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """The numbers that the rows of the features have in the file: a model may skip some."""
-        return np.arange(len(self.features)) if self.embedded is None else self.embedded.rows
-
-    @property
-    def count(self) -> int:
-        """How many rows the file has."""
-        return len(self.features if self.items is None else self.items)
+    def table(self) -> Any:
+        """The rows as an Arrow table, or one that stays on disk; None for an array."""
+        return self.rows if hasattr(self.content, "column_names") else None
 
     @property
     def names(self) -> list[str]:
         """The columns of a table; an array has none."""
-        return [] if self.table is None else self.table.column_names
+        if hasattr(self.content, "column_names"):
+            return list(self.content.column_names)
+        return list(map(str, getattr(self.content, "columns", ())))
+
+    @property
+    def features(self) -> Any:
+        """The numbers of the columns that are compared, or the array."""
+        if not hasattr(self.content, "column_names"):
+            return self.rows
+        names = list(self.feature_columns)
+        if isinstance(self.content, LargeTable):
+            found = self.content.features(names, str(self.name))
+            return found if self.drawn is None else found[self.drawn]
+        return numeric_matrix(self.rows.select(names), str(self.name))
+
+    def with_features(
+        self,
+        use: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
+        aside: Collection[str] = (),
+        *,
+        like: Input | None = None,
+        other: Input | None = None,
+    ) -> Input:
+        """The same table with the columns that are compared: those to `use`, or all but some.
+
+        `aside` are named by other options, and `ignore` are left out; `other` is the other table
+        of a question. With `like`, they are those of that table, in its order.
+        """
+        schema, owner = self.content.schema, self.name
+        try:
+            if use is not None and like is not None:
+                names = list(like.feature_columns)
+                require_columns(names, schema.names, "features", owner)
+            elif use is not None:
+                names = only_features(use, schema.names, aside, owner)
+            else:
+                others = [] if other is None else other.names
+                ignored = ignored_columns(ignore, schema, owner, others=others)
+                names = feature_columns(schema, [*aside, *ignored], owner)
+                if like is not None and self.path is None:
+                    parameter, source = f"{self.parameter}.columns", f"the {like.parameter}"
+                    names = in_order_of(like.feature_columns, names, parameter, source)
+                elif like is not None:
+                    names = aligned_columns(names, owner, like.feature_columns, like.name)
+        except InputFileError as error:
+            if self.path is None and error.__cause__ is not None:  # about no file
+                raise error.__cause__ from None
+            raise
+        return replace(self, feature_columns=tuple(names))
 
     def column(self, name: str, parameter: str) -> NDArray[Any]:
         """A named column of text or numbers, without gaps; dates become text."""
-        if self.table is None:
-            raise _no_table(parameter, self.path)
-        require_column(self.table, name, parameter, self.path)
-        return column_values(self.table.column(name), name, parameter, self.path.name)
+        if not self.names:
+            raise no_table(parameter, self)
+        table = arrow_table(self.rows, self.parameter) if self.table is None else self.table
+        if name not in table.column_names:
+            raise self.naming(unknown_name(parameter, name, table.column_names))
+        owner = f"the {self.parameter}" if self.path is None else self.path.name
+        return column_values(table.column(name), name, parameter, owner)
 
-    def identity(self) -> dict[str, Any]:
-        """What a manifest says about this file."""
+    def naming(self, error: UniprotoError) -> UniprotoError:
+        """The error, with the name of the file that it is about."""
+        return error if self.path is None else InputFileError.of(self.path, error)
+
+    def identity(self, width: int) -> dict[str, Any] | None:
+        """What a record says about this file, whose rows became `width` features; else None."""
+        if self.path is None:
+            return None
+        found, count = self.embedded, len(self)
         return {
             "path": str(self.path.resolve()),
             "sha256": self.sha256,
-            "shape": list(self.features.shape),
+            "shape": [count if found is None else len(found.rows), width],
             "columns": list(self.feature_columns),
-            **({} if self.embedded is None else {"embedding": self._embedding()}),
-            **({} if self.seed is None else {"sample": {"rows": self.count, "seed": self.seed}}),
+            **({} if found is None else {"embedding": self._embedding()}),
+            **({} if self.seed is None else {"sample": {"rows": count, "seed": self.seed}}),
         }
 
     def _embedding(self) -> dict[str, Any]:
@@ -129,6 +179,14 @@ class InputData:
             "rows": len(items),
             "left_out": [[row, reason] for row, reason in found.left_out],
         }
+
+    def __len__(self) -> int:
+        if self.drawn is not None:
+            return len(self.drawn)
+        if isinstance(self.content, LargeTable):
+            return self.content.num_rows
+        shape = getattr(self.content, "shape", None)
+        return int(shape[0]) if shape else len(self.content)
 
 
 def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str) -> NDArray[Any]:
@@ -150,9 +208,16 @@ def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str
     return values.to_numpy(zero_copy_only=False)
 
 
-def _no_table(parameter: str, path: Path) -> InvalidInputError:
+def no_table(parameter: str, given: Input) -> UniprotoError:
+    """The error for an option about columns, where there are none."""
+    if given.path is None:
+        return InvalidInputError(
+            f"can name a column only where the {given.parameter} is a table (got a "
+            f"{type(given.content).__name__}). Pass one value per row.",
+            parameter=parameter,
+        )
     return InvalidInputError(
-        f"needs a table (.parquet, .csv or .jsonl), and {path.name} holds a "
+        f"needs a table (.parquet, .csv or .jsonl), and {given.path.name} holds a "
         "bare array. Leave the option out.",
         parameter=parameter,
     )
@@ -161,57 +226,22 @@ def _no_table(parameter: str, path: Path) -> InvalidInputError:
 def read_input(
     path: str | Path,
     column: str | None = None,
-    named: Collection[str] = (),
-    like: InputData | None = None,
+    aside: Collection[str] = (),
     *,
-    required: Mapping[str, str] | None = None,
-    features: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    has_target: bool = False,
-    raw: bool = False,
+    use: Sequence[str] | None = None,
     memory: Memory = None,
-    encoding: str | None = None,
-) -> InputData:
-    """Read a file. Features are `column`, or every column not `named` by another option.
+) -> Input:
+    """Read a file. Features are `column`, those to `use`, or every column that is not `aside`.
 
-    `features` names those to take, `ignore` those to leave aside, both as the command line gives
-    them. `required` are columns that must be there, each with the option that names it. With
-    `like`, numeric columns must be those of that file, and are put in its order. With
-    `has_target`, `ignore` may also name columns of a target, which is read later. With `raw`, the
-    features of a table in memory are the columns themselves, whatever they hold. What would take
-    more than `memory` stays on disk where the format allows that, and is refused where not.
-    `encoding` is that of a .csv file.
+    What would take more than `memory` stays on disk where the format allows that, and is refused
+    where not.
     """
     path = Path(path)
-    digest, content = read_content(path, column, memory, encoding)
+    digest, content = read_content(path, column, memory)
+    found = Input(content, path, digest)
     if isinstance(content, np.ndarray):
-        if features or ignore:
-            raise _no_table("features" if features else "ignore", path)
-        return InputData(path, digest, content)
-    for name, option in (required or {}).items():  # before the features, which may be wrong too
-        require_column(content, name, option, path)
-    if column is not None:
-        require_column(content, column, "column", path)
-        names = [column]
-    elif features and like is not None:
-        names = list(like.feature_columns)
-        require_columns(names, content.column_names, "features", path)
-    elif features:
-        names = only_features(features, content.column_names, named, path)
-    else:
-        others = () if like is None else like.names
-        ignored = ignored_columns(ignore, content.schema, path, others=others, in_target=has_target)
-        names = feature_columns(content.schema, [*named, *ignored], path)
-        raw = raw and isinstance(content, pa.Table) and content.num_rows > 0 and bool(names)
-        if like is not None and not raw:
-            names = aligned_columns(names, path, like.feature_columns, like.path)
-    if raw and column is None and isinstance(content, pa.Table):
-        return InputData(path, digest, content.select(names), content, tuple(names))
-    if isinstance(content, LargeTable):
-        matrix: NDArray[Any] = content.features(names, str(path))
-    else:
-        matrix = numeric_matrix(content.select(names), str(path))
-    return InputData(path, digest, matrix, content, tuple(names))
+        return found
+    return found.with_features(use if column is None else [column], aside=aside)
 
 
 def read_content(
@@ -225,10 +255,11 @@ def read_content(
         raise InputFileError(
             f"{path}: the file name must end in one of {', '.join(sorted(READERS))}."
         )
-    digest = content_digest(path)
+    if reader is not read_csv or not path.exists():
+        digest = content_digest(path)
     try:
-        if reader is read_csv:
-            return digest, read_csv(path, column, memory, encoding)
+        if reader is read_csv:  # which looks at the file once
+            return read_csv(path, memory, encoding)
         return digest, reader(path, column, memory)
     except UniprotoError:
         raise
@@ -383,7 +414,7 @@ def _stored_bytes(file: Path) -> int:
     return sum(footer.row_group(place).total_byte_size for place in range(footer.num_row_groups))
 
 
-READERS: dict[str, Callable[[Path, str | None, Memory], Any]] = {
+READERS: dict[str, Callable[..., Any]] = {
     ".npy": _read_numpy,
     ".npz": _read_numpy,
     ".parquet": read_parquet,

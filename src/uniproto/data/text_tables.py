@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from uniproto.data.columns import GAPS, ROW_NUMBERS, checked_table, is_text, value_array
 from uniproto.data.disk import require_room
-from uniproto.data.files import first_line, unpacked
+from uniproto.data.files import first_line, mapped, unpacked
 from uniproto.data.written import written_numbers
 from uniproto.errors import InputFileError, InvalidInputError, needing, warn_of_data
 
@@ -51,12 +52,11 @@ class CsvForm:
     decimal: str = "."
 
 
-def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
+def csv_form(path: Path, data: pa.Buffer, encoding: str | None = None) -> CsvForm:
     """The dialect of a .csv file, from its first megabyte; its encoding, from all of it."""
-    encoding = encoding or _encoding(path)
-    with path.open("rb") as file:
-        start = file.read(_SAMPLED)
+    encoding = encoding or _encoding(path, data)
     try:
+        start = bytes(data[:_SAMPLED])
         text = codecs.getincrementaldecoder(encoding)().decode(start).lstrip("\ufeff")
     except LookupError as error:
         raise InvalidInputError(
@@ -78,37 +78,40 @@ def csv_form(path: Path, encoding: str | None = None) -> CsvForm:
     return CsvForm(encoding, separator, "," if separator != "," and commas > points else ".")
 
 
-def _encoding(path: Path) -> str:
+def _encoding(path: Path, data: pa.Buffer) -> str:
     """UTF-8 or UTF-16; otherwise it is taken for that of western Windows, with a warning."""
+    if bytes(data[:2]) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
     decoder = codecs.getincrementaldecoder("utf-8")()
-    with path.open("rb") as file:
-        chunk = file.read(_SAMPLED)
-        if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return "utf-16"
-        try:
-            while chunk:
-                decoder.decode(chunk)
-                chunk = file.read(_SAMPLED)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            warn_of_data(
-                f"{path.name} is not UTF-8. It was read as Windows-1252 (Latin-1); if letters look "
-                "wrong, name its encoding with --encoding, or read it with pandas."
-            )
-            return _WESTERN
+    try:
+        for begin in range(0, data.size, _SAMPLED):
+            decoder.decode(data[begin : begin + _SAMPLED])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        warn_of_data(
+            f"{path.name} is not UTF-8. It was read as Windows-1252 (Latin-1); if letters look "
+            "wrong, name its encoding with --encoding, or read it with pandas."
+        )
+        return _WESTERN
     return "utf8"
 
 
 def read_csv(
-    path: Path, column: str | None, memory: int | float | str | None, encoding: str | None = None
-) -> pa.Table:
-    """The table of a .csv file, whose first line names the columns; codes of digits are texts.
+    path: Path, memory: int | float | str | None, encoding: str | None = None
+) -> tuple[str, pa.Table]:
+    """The digest and the table of a .csv file, which is read once.
 
-    A first column without a name is the index that pandas and R write.
+    Its first line names the columns; codes of digits are texts. A first column without a name is
+    the index that pandas and R write.
     """
     require_room(path, memory)
-    form = csv_form(path, encoding)
-    table = checked_table(_csv_table(path, form), path)
+    data = mapped(path)
+    form = csv_form(path, data, encoding)
+    texts = _may_be_codes(data, form)
+    table = checked_table(_csv_table(data, form, texts), path)
+    for place, name in enumerate(table.column_names):
+        if name in texts:
+            table = table.set_column(place, name, _typed(table.column(place), form))
     if form.decimal == ",":
         table = _without_thousands(table)
     names = table.column_names
@@ -116,10 +119,7 @@ def read_csv(
         raise InputFileError(
             f"{path}: the first line must name the columns; it holds numbers. Add a line of names."
         )
-    coded = _codes_of_csv(
-        table, lambda named: _csv_table(path, form, named, strings_can_be_null=True)
-    )
-    return _without_index(coded)
+    return hashlib.sha256(data).hexdigest(), _without_index(table)
 
 
 def as_csv_texts(
@@ -128,30 +128,88 @@ def as_csv_texts(
     """The table with these columns as the file writes them: .csv does not tell 40 from "40"."""
     named = [name for name in names if not is_text(table.schema.field(name).type)]
     if named:
-        for name, texts in zip(
-            named, _csv_table(path, csv_form(path, encoding), named).columns, strict=True
-        ):
-            table = table.set_column(table.column_names.index(name), name, texts)
+        data = mapped(path)
+        found = _csv_table(data, csv_form(path, data, encoding), named, include_columns=named)
+        for name in named:
+            table = table.set_column(table.column_names.index(name), name, found.column(name))
     return table
 
 
-def _csv_table(path: Path, form: CsvForm, texts: Sequence[str] = (), **options: Any) -> pa.Table:
-    """All columns of a .csv file, or those that are to be read as texts."""
+def _csv_options(form: CsvForm, texts: Sequence[str] = (), **convert: Any) -> dict[str, Any]:
+    """Options of Arrow's readers; `texts` are columns that are not to be converted."""
     import pyarrow.csv as csv
 
-    kinds = csv.ConvertOptions(
-        include_columns=list(texts),
-        column_types=dict.fromkeys(texts, pa.string()),
-        null_values=GAPS,
-        decimal_point=form.decimal,
-        **options,
-    )
+    return {
+        "parse_options": csv.ParseOptions(delimiter=form.separator, newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(
+            column_types=dict.fromkeys(texts, pa.string()),
+            null_values=GAPS,
+            decimal_point=form.decimal,
+            **convert,
+        ),
+    }
+
+
+def _csv_table(
+    data: pa.Buffer, form: CsvForm, texts: Sequence[str] = (), **convert: Any
+) -> pa.Table:
+    """The columns of a .csv file."""
+    import pyarrow.csv as csv
+
+    reading = csv.ReadOptions(block_size=_BLOCK, encoding=form.encoding)
     return csv.read_csv(
-        path,
-        csv.ReadOptions(block_size=_BLOCK, encoding=form.encoding),
-        csv.ParseOptions(delimiter=form.separator, newlines_in_values=True),
-        kinds,
+        pa.BufferReader(data), read_options=reading, **_csv_options(form, texts, **convert)
     )
+
+
+def _may_be_codes(data: pa.Buffer, form: CsvForm) -> list[str]:
+    """Columns whose first values are whole numbers, or missing: they may be codes of digits."""
+    import pyarrow.csv as csv
+
+    def first(size: int) -> pa.Table:
+        reading = csv.ReadOptions(block_size=size, encoding=form.encoding)
+        source = pa.BufferReader(data)
+        with csv.open_csv(source, read_options=reading, **_csv_options(form)) as reader:
+            try:
+                return pa.table(reader.read_next_batch())
+            except StopIteration:
+                return reader.schema.empty_table()
+
+    try:
+        start = first(_SAMPLED)
+    except pa.ArrowInvalid:  # a line is longer
+        start = first(_BLOCK)
+    return [
+        field.name
+        for field, values in zip(start.schema, start.columns, strict=True)
+        if pa.types.is_integer(field.type)
+        or values.null_count == len(values)
+        or (pa.types.is_floating(field.type) and _all_whole(values))
+    ]
+
+
+def _all_whole(values: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.equal(pc.floor(values), values)).as_py())
+
+
+def _typed(texts: pa.ChunkedArray, form: CsvForm) -> pa.ChunkedArray:
+    """Values of the type that they are written in; codes of digits stay texts."""
+    values = pc.if_else(pc.is_in(texts, pa.array(GAPS)), None, texts)
+    if pc.any(pc.match_substring_regex(values, _ZERO_IN_FRONT)).as_py():
+        return values
+    if values.null_count == len(values):
+        return pa.chunked_array([pa.nulls(len(values))])
+    try:
+        return values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        if pc.all(pc.match_substring_regex(values, _DIGITS)).as_py():
+            return values
+    import pyarrow.csv as csv
+
+    written = pa.BufferOutputStream()
+    csv.write_csv(pa.table({"values": texts}), written)
+    form = replace(form, encoding="utf8", separator=",")
+    return _csv_table(written.getvalue(), form).column(0)
 
 
 def _without_thousands(table: pa.Table) -> pa.Table:
@@ -292,24 +350,6 @@ def _is_number(text: str) -> bool:
 # have no zeros in front and lose digits beyond 64 bits.
 
 
-def _codes_of_csv(table: pa.Table, read_texts: Callable[[Sequence[str]], pa.Table]) -> pa.Table:
-    """The table with its codes as texts; `read_texts` reads columns as they are written."""
-    wide = _beyond_exact(table)
-    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
-    if not wide and not whole:
-        return table
-    texts = read_texts([*whole, *wide])
-    for name in texts.column_names:
-        values = texts.column(name)
-        if name in wide:
-            are_codes = pc.all(pc.match_substring_regex(values, _DIGITS)).as_py()
-        else:
-            are_codes = pc.any(pc.match_substring_regex(values, _ZERO_IN_FRONT)).as_py()
-        if are_codes:
-            table = table.set_column(table.column_names.index(name), name, values)
-    return table
-
-
 def _codes_of_json(table: pa.Table, read: Callable[[], str]) -> pa.Table:
     """The table with whole numbers beyond 64 bits as texts; `read` gives the file's text."""
     wide = _beyond_exact(table)
@@ -330,7 +370,7 @@ def _beyond_exact(table: pa.Table) -> list[str]:
     for field, values in zip(table.schema, table.columns, strict=True):
         if pa.types.is_floating(field.type) and len(values) > values.null_count:
             large = pc.max(pc.abs(values)).as_py() >= _EXACT
-            if large and pc.all(pc.equal(pc.floor(values), values)).as_py():
+            if large and _all_whole(values):
                 found.append(field.name)
     return found
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, existing_path, finite_number, is_table
-from uniproto.data.columns import arrow_table, as_table
+from uniproto.data.columns import arrow_table, as_table, require_columns, split_names
 from uniproto.data.disk import LargeTable
-from uniproto.data.tables import Input, feature_columns, read_content
+from uniproto.data.tables import Input, feature_columns, no_table, read_content
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
+    UniprotoError,
     asking,
     require_name,
     unknown_name,
@@ -25,6 +26,9 @@ from uniproto.errors import (
 from uniproto.features.model_features import Images, ModelFeatures
 from uniproto.features.preparation import Preparation
 from uniproto.features.preparing import SCALES, fit_preparation, is_one_vector
+
+if TYPE_CHECKING:
+    from uniproto.problem.values import Columns
 
 
 class OwnPreparation:
@@ -60,10 +64,11 @@ class OwnPreparation:
 class Given:
     """Rows as the user has them, for people to look at, and what of them is compared.
 
-    `columns` are those of a table, and empty for arrays. `model` computes vectors of rows, and
-    `inputs` are source and target with what it looked at. A selection that was loaded has neither
-    `source` nor `target`. Where the source was read or converted, and not an Arrow table before,
-    `as_frame` says that rows are returned as a data frame.
+    `columns` are those of a table, and empty for arrays. `model` computes vectors of rows, `id` is
+    the column that names rows, and `inputs` are the source and, where it is another set, the
+    target. A selection that was loaded has neither `source` nor `target`. Where the source was read
+    or converted, and not an Arrow table before, `as_frame` says that rows are returned as a data
+    frame.
     """
 
     source: Any = None
@@ -71,14 +76,15 @@ class Given:
     columns: tuple[str, ...] = ()
     preparation: Preparation | OwnPreparation | None = None
     model: ModelFeatures | None = None
-    inputs: tuple[Input, ...] = ()
+    id: str | None = None
+    inputs: tuple[Input, ...] = (Input(None),)
     as_frame: bool = False
 
     @property
     def without(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The rows of the source and of the target that have no vector."""
-        left_out: Any = [each.embedded.left_out for each in self.inputs] or [(), ()]
-        source, target = (np.array([row for row, _ in each], np.intp) for each in left_out)
+        found = [() if each.embedded is None else each.embedded.left_out for each in self.inputs]
+        source, target = (np.array([row for row, _ in each], np.intp) for each in (found * 2)[:2])
         return source, target
 
     def features(self, rows: Any, parameter: str = "source") -> Any:
@@ -98,52 +104,59 @@ class Given:
 
 
 def compared_rows(
-    source: Any,
-    target: Any,
-    *,
-    prepare: Any = None,
-    use: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    categories: Sequence[str] = (),
-    scale: str = "robust",
-    missing: Any = (),
-    cyclic: Mapping[str, float] | None = None,
-    weights: Mapping[str, float] | None = None,
-    aside: Mapping[str, str] | None = None,
+    source: Input, target: Input | None, columns: Columns, aside: Mapping[str, str] | None = None
 ) -> tuple[Any, Any, Given]:
     """What is compared of a source and of a target, and what it was made from.
 
-    Arrays are taken as they are, tables are made comparable. `prepare` is None, True, False or what
-    prepares rows; `aside` are columns that are no features, each with the reason.
+    Arrays are taken as they are, tables are made comparable; `aside` are columns that are no
+    features, each with the reason.
 
+    >>> from uniproto.problem.values import Columns
     >>> table = pa.table({"age": [20, 30, 40, 90], "income": [1e4, 3e4, 2e4, 5e4]})
-    >>> compared_rows(table, None)[0].std(axis=0).round(1)
+    >>> compared_rows(Input(table), None, Columns())[0].std(axis=0).round(1)
     array([1.5, 1.1])
     """
-    require_name("scale", scale, SCALES)
-    aside = {name: why for name, why in (aside or {}).items() if name not in (use or ())}
-    source, target = _on_disk(source, aside), _on_disk(target, aside)
-    if prepare is not None and not isinstance(prepare, bool):
+    require_name("scale", columns.scale, SCALES)
+    prepare, aside = columns.prepare, dict(aside or {})
+    made = {name: getattr(columns, name) for name in ("missing", "cyclic", "weights")}
+    named = bool(columns.use is not None or columns.ignore or columns.categories)
+    is_large = isinstance(source.content, LargeTable)
+    if not is_large and not (prepare is None or isinstance(prepare, bool)):
         return _by_given(prepare, source, target)
-    if not _is_frame(source):
-        if use or ignore or categories or prepare or missing or cyclic or weights:
-            raise InvalidInputError(
-                f"needs a table with named columns, not a {type(source).__name__}.",
-                parameter="features",
-            )
-        return source, target, _given(source, target)
-    table, other = _without(arrow_table(source, "source"), aside), None
+    if is_large and not (prepare or columns.categories or any(made.values())):
+        return _as_they_are(source, target, columns, aside)
+    if not _is_frame(source.content):
+        if source.path is not None and source.path.suffix.lower() == ".npz" and columns.use:
+            named = len(columns.use) > 1  # else it is the array's name
+        if named or prepare or any(made.values()):
+            raise _no_columns(source, columns)
+        return _as_they_are(source, target, replace(columns, use=None, ignore=()), aside)
+    if target is not None and not _is_frame(target.content) and named:
+        raise _no_columns(target, columns)
+    table, other = arrow_table(source.content, "source"), None
     if not table.num_rows:
-        raise InvalidInputError("is an empty table. Check how it was filtered.", parameter="source")
-    _checked_names(categories, table)
-    made = {"missing": missing, "cyclic": cyclic, "weights": weights}
+        raise source.naming(
+            InvalidInputError("is an empty table. Check how it was filtered.", parameter="source")
+        )
+    as_given = source, target
+    source = replace(source, content=table)
+    if target is not None and _is_frame(target.content):
+        target = replace(target, content=arrow_table(target.content, "target"))
+        other = target.content
     for name, given in made.items():
         _require_by_column(name, given, table)
-    chosen, aim = _only(table, use, ignore), target
-    if _is_frame(target):
-        other = _without(arrow_table(target, "target"), aside)
-        aim = _only(other, use, ignore)
-    comparable = is_one_vector(chosen) and (not _is_frame(aim) or is_one_vector(aim))
+    categories = split_names(columns.categories, table.column_names)
+    require_columns(categories, table.column_names, "categories", source.name)
+    source = source.with_features(columns.use, columns.ignore, aside, other=target)
+    chosen, aim = table.select(source.feature_columns), None
+    if target is not None:
+        like = source if columns.use is not None else None
+        if other is not None:
+            target = target.with_features(
+                columns.use, columns.ignore, aside, other=source, like=like
+            )
+        aim = target.content if other is None else other.select(target.feature_columns)
+    comparable = is_one_vector(chosen) and (other is None or is_one_vector(aim))
     comparable = comparable and not (categories or any(made.values()))
     if prepare is False and any(made.values()):
         raise InvalidInputError(
@@ -154,17 +167,40 @@ def compared_rows(
     if (
         prepare is False
         or (prepare is None and comparable)
-        or not (target is None or _is_frame(target))
+        or not (target is None or other is not None)
     ):
-        columns = tuple(chosen.column_names)
-        return chosen, aim, _given(source, target, columns)
+        rows, aim, given = _as_they_are(source, target, columns, aside)
+        return rows, aim, _with_rows(given, *as_given)
+    hidden = {**aside, **_own_index(table)}
+    use = None if columns.use is None else source.feature_columns
+    ignored = split_names(columns.ignore, table.column_names)
     preparation = fit_preparation(
-        table, other, features=use, ignore=ignore, categories=categories, scale=scale, **made
+        _without(table, hidden),
+        None if other is None else _without(other, {**aside, **_own_index(other)}),
+        features=use,
+        ignore=[name for name in ignored if name in table.column_names],
+        categories=categories,
+        scale=columns.scale,
+        **made,
     )
     preparation = replace(preparation, aside={**preparation.aside, **aside})
-    columns = preparation.names
-    aim = None if other is None else preparation.matrix(other, "target")
-    return preparation.matrix(table), aim, _given(source, target, columns, preparation)
+    source = replace(source, feature_columns=preparation.names)
+    target = target and replace(target, feature_columns=preparation.names)
+    aim = None if target is None else preparation.matrix(target.rows, "target")
+    return (
+        preparation.matrix(table),
+        aim,
+        _with_rows(_given(source, target, preparation), *as_given),
+    )
+
+
+def _with_rows(given: Given, source: Input, target: Input | None) -> Given:
+    """The same of the tables as they were given, before they were converted."""
+    before = [source] if target is None else [source, target]
+    inputs = tuple(
+        replace(each, content=old.content) for each, old in zip(given.inputs, before, strict=True)
+    )
+    return replace(given, source=source.content, target=inputs[-1].rows, inputs=inputs)
 
 
 def _is_frame(values: Any) -> bool:
@@ -172,16 +208,50 @@ def _is_frame(values: Any) -> bool:
     return is_table(values) and hasattr(values, "columns")
 
 
+def _no_columns(given: Input, columns: Columns) -> UniprotoError:
+    """The error for columns that are named where there are none."""
+    parameter = "ignore" if columns.ignore and columns.use is None else "features"
+    if given.path is not None:
+        return no_table(parameter, given)
+    return InvalidInputError(
+        f"needs a table with named columns, not a {type(given.content).__name__}.",
+        parameter="features",
+    )
+
+
+def _own_index(table: pa.Table) -> dict[str, str]:
+    """The index that pandas stored, which is no feature."""
+    names = feature_columns(table.schema, (), "")
+    return {name: "the index" for name in table.column_names if name not in names}
+
+
+def _as_they_are(
+    source: Input, target: Input | None, columns: Columns, aside: Mapping[str, str]
+) -> tuple[Any, Any, Given]:
+    """Numbers as they are: of arrays, of some columns, or of tables that stay on disk."""
+    if hasattr(source.content, "column_names"):
+        source = source.with_features(columns.use, columns.ignore, aside, other=target)
+    if target is not None and hasattr(target.content, "column_names"):
+        like = source if source.feature_columns else None
+        target = target.with_features(columns.use, columns.ignore, aside, other=source, like=like)
+    given = _given(source, target, None)
+    return source.features, None if target is None else target.features, given
+
+
 def _given(
-    source: Any,
-    target: Any,
-    columns: tuple[str, ...] = (),
-    preparation: Preparation | OwnPreparation | None = None,
+    source: Input, target: Input | None, preparation: Preparation | OwnPreparation | None
 ) -> Given:
-    return Given(source, source if target is None else target, columns, preparation)
+    inputs = (source,) if target is None else (source, target)
+    return Given(
+        source.content,
+        inputs[-1].rows,
+        source.feature_columns,
+        preparation,
+        inputs=inputs,
+    )
 
 
-def _by_given(prepare: Any, source: Any, target: Any) -> tuple[Any, Any, Given]:
+def _by_given(prepare: Any, source: Input, target: Input | None) -> tuple[Any, Any, Given]:
     """Rows as an earlier preparation or a transformer of the user's own makes them."""
     if not isinstance(prepare, Preparation | OwnPreparation):
         if not hasattr(prepare, "transform"):
@@ -191,9 +261,11 @@ def _by_given(prepare: Any, source: Any, target: Any) -> tuple[Any, Any, Given]:
             )
         prepare = OwnPreparation(prepare)
     own: Preparation | OwnPreparation = prepare
-    aim = None if target is None else own.matrix(target, "target")
-    columns = own.names if isinstance(own, Preparation) else ()
-    return own.matrix(source), aim, _given(source, target, columns, own)
+    aim = None if target is None else own.matrix(target.rows, "target")
+    if isinstance(own, Preparation):
+        source = replace(source, feature_columns=own.names)
+        target = target and replace(target, feature_columns=own.names)
+    return own.matrix(source.content), aim, _given(source, target, own)
 
 
 def opened(
@@ -216,10 +288,15 @@ def opened(
         if next(path.rglob("*.parquet"), None) is None and has_pictures(path):
             remedy = asking("features=Images()", "images")
             raise InputFileError(f"{path}: this is a folder of pictures. Pass {remedy}.")
-    encoding = features.encoding if isinstance(features, ModelFeatures) else None
-    digest, content = read_content(path, memory=memory, encoding=encoding)
-    if isinstance(content, pa.Table) and not isinstance(features, ModelFeatures):
-        content = content.select(feature_columns(content.schema, (), path))
+    encoding = getattr(features, "encoding", None)
+    if isinstance(features, ModelFeatures):
+        from uniproto.features.files import read_table
+
+        digest, content = read_table(path, encoding)
+        return Input(content, path, digest, parameter)
+    use = getattr(features, "use", None)
+    array = use[0] if use and len(use) == 1 and path.suffix.lower() == ".npz" else None
+    digest, content = read_content(path, array, memory=memory, encoding=encoding)
     return Input(content, path, digest, parameter)
 
 
@@ -231,9 +308,8 @@ def rows_of_model(
     A row without a vector has that of another: it is never chosen and weighs nothing.
     """
     source, target = features.inputs(source, target)
-    aim = source if target is None else target
-    inputs = source, aim
-    given = Given(source.content, aim.content, (), None, features, inputs)
+    inputs = (source,) if target is None else (source, target)
+    given = Given(source.content, inputs[-1].content, model=features, inputs=inputs)
     return _of_every_row(source), None if target is None else _of_every_row(target), given
 
 
@@ -246,34 +322,8 @@ def _of_every_row(given: Input) -> NDArray[np.float32]:
     return found.vectors[np.maximum(place, 0)]
 
 
-def _on_disk(values: Any, aside: Mapping[str, str]) -> Any:
-    """The features of a table that is too large to look at every column."""
-    if not isinstance(values, LargeTable):
-        return values
-    return values.features(feature_columns(values.schema, aside, values.name), values.name)
-
-
 def _without(table: pa.Table, aside: Mapping[str, str]) -> pa.Table:
     return table.drop_columns([name for name in table.column_names if name in aside])
-
-
-def _only(table: pa.Table, use: Any, ignore: Any) -> pa.Table:
-    """The columns that are named, or all but those to ignore."""
-    names = table.column_names if use is None else _checked_names(use, table)
-    ignored = _checked_names(ignore, table)
-    chosen = [name for name in names if name not in ignored]
-    return table if chosen == table.column_names else table.select(chosen)
-
-
-def _checked_names(given: Any, table: pa.Table) -> list[str]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidInputError(
-            f"must hold lists of names, such as [{given!r}].", parameter="features"
-        )
-    for name in given:
-        if name not in table.column_names:
-            raise unknown_name("features", name, table.column_names)
-    return list(given)
 
 
 def _require_by_column(name: str, given: Any, table: pa.Table) -> None:

@@ -18,7 +18,6 @@ from uniproto.data.disk import LargeTable, is_saved_dataset, parquet_files
 from uniproto.data.examples import FURTHER, as_text, example_of, usual_columns
 from uniproto.data.files import possible_path
 from uniproto.data.tables import (
-    InputData,
     content_digest,
     read_content,
     require_column,
@@ -255,14 +254,3 @@ def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Ite
 def some_rows(table: Any, rows: NDArray[np.int64]) -> Any:
     """Some rows of a table; one that is larger than memory stays where it is."""
     return table.only(rows) if isinstance(table, LargeTable) else table.take(pa.array(rows))
-
-
-def embedded_data(items: Items, model: str | None, **options: Any) -> InputData:
-    """A file with the vectors of its texts, pictures or examples as features.
-
-    Its rows are those with a vector, in their order.
-    """
-    embedded = items.embed(model, **options)
-    table = some_rows(items.table, embedded.rows) if embedded.left_out else items.table
-    columns = items.columns or (items.column,)
-    return InputData(items.path, items.sha256, embedded.vectors, table, columns, items, embedded)

@@ -37,6 +37,8 @@ class ModelFeatures(ABC):
     progress: bool | None = None
     encoding: str | None = None
     model_digest: str | None = None
+    id: str | None = None
+    labels: str | None = None
 
     @abstractmethod
     def items(self, given: Input, like: Items | None = None) -> Items:
@@ -74,9 +76,14 @@ class ModelFeatures(ABC):
 
 
 def _with_vectors(given: Input, items: Items, embedded: Embedded) -> Input:
-    content = items.table if given.content is None else given.content
-    sha256 = items.sha256 or None
-    return replace(given, content=content, sha256=sha256, items=items, embedded=embedded)
+    return replace(
+        given,
+        content=given.content if given.path is None else items.table,
+        sha256=items.sha256 or None,
+        feature_columns=items.columns or (items.column,),
+        items=items,
+        embedded=embedded,
+    )
 
 
 def rows_of(given: Input, column: str) -> Any:
@@ -111,6 +118,8 @@ class Text(ModelFeatures):
         progress: show a bar; None shows it on a terminal.
         encoding: of a .csv file, such as `latin-1`.
         model_digest: refuse any model but the one with this digest.
+        id: the column that names rows; the files of `Selection.save` have it.
+        labels: the target's column of classes, which reports show.
 
     >>> import uniproto
     >>> texts = ["a red apple", "a green apple", "tax law", "income tax law"]
@@ -155,6 +164,8 @@ class Images(ModelFeatures):
         progress: show a bar; None shows it on a terminal.
         encoding: of a .csv file, such as `latin-1`.
         model_digest: refuse any model but the one with this digest.
+        id: the column that names rows; the files of `Selection.save` have it.
+        labels: the target's column of classes, which reports show.
 
     >>> import uniproto
     >>> uniproto.select("photos/", 20, features=Images())  # doctest: +SKIP

@@ -13,6 +13,8 @@ from uniproto.data.arrays import as_labels, distinct_labels
 from uniproto.errors import InfeasibleError, InvalidInputError, require_int, require_name
 from uniproto.problem.values import Counts, Limits
 
+EVERY = "*"  # as a label in a mapping of limits: every other one
+
 
 def quotas(
     k: int,
@@ -69,7 +71,7 @@ def _given_quotas(
     largest: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     names = labels.tolist()
-    unknown = [name for name in budgets if name not in names]
+    budgets, unknown = _by_label(budgets, names)
     if unknown:
         raise InvalidInputError(
             f"must name groups of the source {names}, not {unknown}.", parameter="budgets"
@@ -171,6 +173,16 @@ def checked_limits(limits: Limits | None, labels: Any, m: int) -> SourceLimits |
     return SourceLimits(names, source_of_row, least, most)
 
 
+def _by_label(
+    counts: Mapping[Hashable, int], names: list[Any]
+) -> tuple[dict[Hashable, int], list[Any]]:
+    """Counts by labels, which may be given as texts, and the names of no label."""
+    by_text = {str(name): name for name in names}
+    label = {name: name if name in names else by_text.get(str(name)) for name in counts}
+    unknown = [name for name in counts if label[name] is None]
+    return {label[name]: counts[name] for name in counts if name not in unknown}, unknown
+
+
 def _checked_counts(
     counts: Counts | None, parameter: str, names: list[Any], default: int
 ) -> NDArray[np.int64]:
@@ -178,11 +190,12 @@ def _checked_counts(
         return np.full(len(names), default, np.int64)
     if not isinstance(counts, Mapping):
         return np.full(len(names), require_int(parameter, counts, least=0), np.int64)
-    unknown = [name for name in counts if name not in names]
-    if unknown:
+    rest = default if EVERY in names else counts.get(EVERY, default)
+    counts, unknown = _by_label(counts, names)
+    if unknown not in ([], [EVERY]):
         shown = ", ".join(map(str, names[:20])) + (" …" if len(names) > 20 else "")
         raise InvalidInputError(f"must name sources ({shown}), not {unknown}.", parameter=parameter)
-    given = [counts.get(name) for name in names]
+    given = [counts.get(name, rest) for name in names]
     return np.array(
         [default if n is None else require_int(parameter, n, least=0) for n in given], np.int64
     )

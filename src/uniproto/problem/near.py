@@ -35,12 +35,11 @@ class NearRows:
     words: tuple[str, ...] = ()
 
     def only(self, kept: NDArray[np.intp]) -> NearRows:
-        """The matches among the rows `kept`, numbered by their positions in it."""
-        places = np.searchsorted(kept, self.rows)
+        """The matches among the rows `kept`."""
         there = np.flatnonzero(np.isin(self.rows, kept))
         return replace(
             self,
-            rows=places[there],
+            rows=self.rows[there],
             nearest=self.nearest[there],
             distances=self.distances[there],
             rules=tuple(self.rules[place] for place in there if self.rules),

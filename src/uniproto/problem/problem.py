@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels, distinct_labels, row_numbers
+from uniproto.data.arrays import as_labels, as_rows, distinct_labels, row_numbers, sampled_rows
 from uniproto.errors import (
     InfeasibleError,
     InvalidInputError,
     TooFewApartError,
+    asking,
     known_keywords,
     require_int,
 )
@@ -44,6 +45,7 @@ from uniproto.problem.values import (
     Laplacian,
     Limits,
     NamedColumns,
+    TargetSample,
     as_columns,
     as_kind,
     metric_of,
@@ -60,6 +62,7 @@ else:
 if TYPE_CHECKING:
     from uniproto.data.tables import Input
     from uniproto.features.compared_rows import Given
+    from uniproto.problem.near import NearRows
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -143,6 +146,8 @@ class Problem:
     bandwidth_origin: str | None  # how it names a bandwidth that was computed
     groups: tuple[Group, ...]  # once k is known
     given: Given  # source and target as the user has them, as far as they are known
+    asked: dict[str, Any]  # the arguments, but for those at their defaults
+    near: tuple[tuple[str, NearRows], ...]  # rows excluded, and the files they are near to
     limits: SourceLimits | None  # how many rows each source of the pool may and must give
     keep: SourceLimits | None  # how many rows of an earlier choice must stay
     checkpoint: Checkpoint | None  # where a run saves its picks, if it must survive a kill
@@ -168,9 +173,9 @@ class Problem:
         compute: Compute | None = None,
         seed: int = 0,
     ) -> None:
-        from uniproto.features.compared_rows import opened
         from uniproto.features.model_features import ModelFeatures
 
+        asked = {name: value for name, value in locals().items() if name in _ARGUMENTS}
         compute = as_kind("compute", compute, Compute, "Pass Compute(memory='4GB').") or Compute()
         limits = as_kind("limits", limits, Limits, "Pass Limits(labels, at_most=5).")
         groups = groups if isinstance(groups, Groups | None) else Groups(groups)
@@ -179,9 +184,13 @@ class Problem:
         auto = str(name) == AUTO
         name = name if auto else metric_name(name)
         is_arrow = hasattr(source, "column_names")
-        source = opened(source, "source", compute.memory, features)
-        target = None if target is None else opened(target, "target", compute.memory, features)
-        named = NamedColumns(source.content, target and target.content)
+        source, target = _opened(source, target, compute, features, seed)
+        named = NamedColumns(source, target)
+        identity, classes = (getattr(features, name, None) for name in ("id", "labels"))
+        if identity is not None:
+            named.of_source(identity, "id")
+        if classes is not None:
+            named.of_target(classes, "labels")
         labels = self._named_labels(groups, named)
         limited = None if limits is None else named.of_source(limits.labels, "limits")
         target_weights = named_weights(target_weights, named)
@@ -202,7 +211,9 @@ class Problem:
         )
         budget = memory_budget(compute.memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
-        self.given = replace(given, as_frame=hasattr(given.source, "column_names") and not is_arrow)
+        self.asked = {name: asked[name] for name in asked if not is_usual(name, asked[name])}
+        as_frame = hasattr(given.source, "column_names") and not is_arrow
+        self.given = replace(given, id=identity, as_frame=as_frame)
         if auto:
             self.metric_origin = why_metric(costs, prepared=not plain)
         if costs.bandwidth is not None:
@@ -211,6 +222,11 @@ class Problem:
         include = row_numbers(include, source.content, "include")
         exclude = row_numbers(exclude, source.content, "exclude")
         self.initial, self.candidates = rows_to_choose(include, exclude, self.m, barred)
+        for rule, given_rows in (("include", include), ("exclude", exclude)):
+            if rows := as_rows(given_rows, rule, self.m).tolist():
+                self.asked[rule] = rows
+            else:
+                self.asked.pop(rule, None)
         self.lists = make_builder(compute.device, compute.neighbours, costs)
         weights, self.weights_origin = weights_from(
             target_weights, costs, compute, budget, weightless
@@ -242,6 +258,7 @@ class Problem:
         self.limits = self.keep = None
         self.effort = 1.0
         self.given = Given()
+        self.asked, self.near = {}, ()
         self._group_labels = None
         self._budgets = "proportional"
 
@@ -283,17 +300,35 @@ class Problem:
         problem = self.changed(_k=count, groups=())
         if self._group_labels is None:
             return problem
-        return problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
+        problem = problem.changed(groups=_split(problem, *self._group_labels, self._budgets))
+        return problem if self.checkpoint is None else problem.with_checkpoint(self.checkpoint)
 
     @property
     def rules(self) -> tuple[SourceLimits, ...]:
         """Every rule on how many rows may come from where."""
         return tuple(rule for rule in (self.limits, self.keep) if rule is not None)
 
-    def excluding(self, rows: NDArray[Any]) -> Problem:
-        """The same problem, in which these rows may not be chosen either, for any k."""
-        candidates = np.setdiff1d(self.candidates, rows)
-        return self.changed(candidates=candidates, groups=(), _k=None)
+    def excluding(self, path: str, near: NearRows) -> Problem:
+        """The same problem without rows that are near to, or repeat, those of a file, for any k."""
+        candidates = np.setdiff1d(self.candidates, near.rows)
+        return self.changed(
+            candidates=candidates, near=(*self.near, (path, near)), groups=(), _k=None
+        )
+
+    @property
+    def near_rows(self) -> list[int]:
+        """The rows that are excluded for being near to others."""
+        return sorted({row for _, near in self.near for row in near.rows.tolist()})
+
+    def identities(self) -> dict[str, Any] | None:
+        """What a record says about the files of source and target; None where one is no file."""
+        costs: Any = self.costs
+        width = costs.source.shape[1] if isinstance(costs, FeatureCosts) else self.n
+        found = [each.identity(width) for each in self.given.inputs]
+        if None in found:
+            return None
+        source, target = (*found, None)[:2]
+        return {"source": source, "target": target}
 
     def with_seed(self, seed: int | None) -> Problem:
         """The same problem for methods that draw; its groups draw from the same seed."""
@@ -362,7 +397,7 @@ class Problem:
 
         They are one sequence, a pair of them, or the name of a column.
         """
-        return NamedColumns(self.given.source, self.given.target).both(labels, parameter)
+        return NamedColumns(*self.given.inputs).both(labels, parameter)
 
     def twins(self, row: int) -> NDArray[np.intp]:
         """Positions among the candidates of rows too close to `row` to be chosen beside it."""
@@ -392,6 +427,18 @@ class Problem:
         target = groups.target
         if target is None and named.has_target and isinstance(groups.labels, str):
             target = groups.labels
+            if named.of_the_target and target not in named.of_the_target:
+                text = f"{target}:LABEL=N"
+                limits = asking(
+                    f"limits=Limits({target!r}, …)",
+                    "at_most",
+                    f"{text}, --at-least or --budget {text}",
+                )
+                raise InvalidInputError(
+                    f"must name a column of the target, too, which has no {target!r}. If it has no "
+                    f"such labels, limit the sources instead: {limits}.",
+                    parameter="groups",
+                )
         return named.of_source(groups.labels, "groups"), named.of_target(target, "groups")
 
     def _checked_groups(self, labels: Any, target: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -410,6 +457,17 @@ class Problem:
         k = "" if self._k is None else f"k={self._k}, "
         metric = metric_label(self.costs.metric, self.costs.bandwidth)
         return f"Problem({k}{self.m:,} source rows, {target}, {metric})"
+
+
+_ARGUMENTS = inspect.signature(Problem).parameters
+
+
+def is_usual(name: str, value: Any) -> bool:
+    """Whether an argument of a `Problem` is at its default; no rows are none."""
+    usual = _ARGUMENTS[name].default
+    if usual == ():
+        return isinstance(value, list | tuple) and not value
+    return value is usual or (type(value) is type(usual) and bool(value == usual))
 
 
 class ProblemOptions(TypedDict, total=False):
@@ -448,6 +506,21 @@ def as_problem(function: str, source: Any, target: Any, options: ProblemOptions)
     return source
 
 
+def _opened(
+    source: Any, target: Any, compute: Compute, features: Any, seed: int
+) -> tuple[Input, Input | None]:
+    """The source and the target with what their paths lead to, or a sample of the target."""
+    from uniproto.features.compared_rows import opened
+
+    found = opened(source, "source", compute.memory, features)
+    if not isinstance(target, TargetSample):
+        same = target is None
+        return found, None if same else opened(target, "target", compute.memory, features)
+    aim = found if target.of is None else opened(target.of, "target", compute.memory, features)
+    drawn = sampled_rows(len(aim), target.rows, seed, "target_sample")
+    return found, replace(aim, parameter="target", drawn=drawn, seed=seed)
+
+
 def _compared(
     source: Input, target: Input | None, features: Any, metric: Any, aside: Mapping[str, str]
 ) -> tuple[Any, Any, Given]:
@@ -455,6 +528,12 @@ def _compared(
     from uniproto.features.compared_rows import compared_rows, rows_of_model
     from uniproto.features.model_features import ModelFeatures
 
+    is_sample = target is not None and target.drawn is not None
+    if is_sample and (isinstance(features, ModelFeatures) or metric in MATRIX_METRICS):
+        raise InvalidInputError(
+            "needs rows of numbers, compared by a metric of vectors. Leave it out.",
+            parameter="target_sample",
+        )
     if isinstance(features, ModelFeatures):
         if metric in MATRIX_METRICS:
             raise InvalidInputError(
@@ -463,12 +542,10 @@ def _compared(
                 parameter="metric",
             )
         return rows_of_model(source, target, features)
-    columns, transformer = as_columns(features)
-    prepare = columns.prepare if transformer is None else transformer
-    if prepare is None and metric in MATRIX_METRICS:
-        prepare = False
-    options = {**vars(columns), "prepare": prepare, "aside": aside}
-    return compared_rows(source.content, target and target.content, **options)
+    columns = as_columns(features)
+    if columns.prepare is None and metric in MATRIX_METRICS:
+        columns = replace(columns, prepare=False)
+    return compared_rows(source, target, columns, aside)
 
 
 def _split(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from uniproto.data.arrays import in_row_order, is_table
-from uniproto.errors import InvalidInputError, invalid, unknown_name
+from uniproto.data.arrays import in_row_order
+from uniproto.errors import invalid
+
+if TYPE_CHECKING:
+    from uniproto.data.tables import Input
 
 Counts = int | Mapping[Hashable, int]  # for every label, or by label
 
@@ -90,7 +93,8 @@ class Limits:
 
     Args:
         labels: one label per source row, or the name of a column, such as where a row comes from.
-        at_most: the most rows of any label, or a mapping from label to count.
+        at_most: the most rows of any label, or a mapping from label to count, in which `"*"`
+            stands for every other label.
         at_least: the fewest, likewise.
 
     >>> import uniproto
@@ -124,6 +128,9 @@ class Columns:
         prepare: whether columns are made comparable: numbers scaled, gaps filled and flagged,
             categories turned into features, ids set aside. Default: unless they are one vector
             already, such as columns e0 … e383. False takes numbers as they are.
+        id: the column that names rows. It is no feature; the files of `Selection.save` have it.
+        labels: the target's column of classes. It is no feature; reports show it.
+        encoding: of a .csv file, such as `latin-1`.
 
     >>> Columns(ignore=["id"]).ignore
     ['id']
@@ -136,7 +143,28 @@ class Columns:
     missing: Any = ()
     cyclic: Mapping[str, float] | None = None
     weights: Mapping[str, float] | None = None
-    prepare: bool | None = None
+    prepare: Any = None
+    id: str | None = None
+    labels: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class TargetSample:
+    """A random sample of a target: `target=TargetSample(1_000, "wanted.npy")`.
+
+    Its rows are drawn with the problem's seed; columns are made comparable over all rows.
+
+    Args:
+        rows: how many.
+        of: the path of the target. Default: the source.
+
+    >>> TargetSample(1_000)
+    TargetSample(rows=1000, of=None)
+    """
+
+    rows: int
+    of: Any = None
 
 
 @dataclass(frozen=True)
@@ -173,23 +201,23 @@ def metric_of(metric: Any) -> Any:
     return metric.metric if isinstance(metric, RBF | Laplacian) else metric
 
 
-def as_columns(features: Any) -> tuple[Columns, Any]:
-    """What `features` says about a table's columns, and the transformer it is, if it is one.
+def as_columns(features: Any) -> Columns:
+    """What `features` says about a table's columns; `prepare` is a transformer, if it is one.
 
-    >>> as_columns(False)[0].prepare
+    >>> as_columns(False).prepare
     False
     """
     if features is None:
-        return Columns(), None
-    if features is False:
-        return Columns(prepare=False), None
-    return (features, None) if isinstance(features, Columns) else (Columns(), features)
+        return Columns()
+    return features if isinstance(features, Columns) else Columns(prepare=features)
 
 
 def ignoring(features: Any, name: str) -> Any:
     """The same `features`, in which one more is no feature; a transformer knows its own."""
-    said, transformer = as_columns(features)
-    return replace(said, ignore=[*said.ignore, name]) if transformer is None else features
+    said = as_columns(features)
+    if said.prepare is None or isinstance(said.prepare, bool):
+        return replace(said, ignore=[*said.ignore, name])
+    return features
 
 
 def as_kind(parameter: str, value: Any, kind: type[Any], remedy: str) -> Any:
@@ -203,23 +231,25 @@ class NamedColumns:
     """The values of columns that options name; `aside` says which option names each.
 
     >>> import pyarrow as pa
-    >>> columns = NamedColumns(pa.table({"age": [20, 30], "kind": ["a", "b"]}))
+    >>> from uniproto.data.tables import Input
+    >>> columns = NamedColumns(Input(pa.table({"age": [20, 30], "kind": ["a", "b"]})))
     >>> columns.of_source("kind", "groups"), columns.aside
     (array(['a', 'b'], dtype=object), {'kind': 'named by groups'})
     """
 
-    def __init__(self, source: Any, target: Any = None) -> None:
+    def __init__(self, source: Input, target: Input | None = None) -> None:
         self._source, self._target = source, source if target is None else target
         self.has_target = target is not None
+        self.of_the_target = self._target.names
         self.aside: dict[str, str] = {}
 
     def of_source(self, values: Any, parameter: str) -> Any:
         """The source's column of that name; a Series in the order of its rows."""
-        return self._column(self._source, values, parameter, "source")
+        return self._column(self._source, values, parameter)
 
     def of_target(self, values: Any, parameter: str) -> Any:
         """The same for the target."""
-        return self._column(self._target, values, parameter, "target")
+        return self._column(self._target, values, parameter)
 
     def both(self, values: Any, parameter: str) -> tuple[Any, Any]:
         """Labels of the source's rows and of the target's: a name, one sequence, or a pair.
@@ -235,38 +265,22 @@ class NamedColumns:
     def _is_pair(self, first: Any, second: Any) -> bool:
         """Whether these are labels of many rows, not those of two."""
         if isinstance(first, str) and isinstance(second, str):
-            return bool(_names(self._source))
+            return bool(self._source.names)
         return all(hasattr(each, "__len__") for each in (first, second))
 
     def target_has(self, name: Any) -> bool:
         """Whether the target is a table with a column of that name."""
-        return isinstance(name, str) and name in _names(self._target)
+        return isinstance(name, str) and name in self.of_the_target
 
-    def _column(self, table: Any, name: Any, parameter: str, side: str) -> Any:
-        from uniproto.data.columns import arrow_table, column_name
+    def _column(self, given: Input, name: Any, parameter: str) -> Any:
+        from uniproto.data.columns import column_name
 
+        found = name
         if not isinstance(name, str):
-            name = in_row_order(name, table, parameter)
-            if (found := column_name(table, name)) is not None:
-                self.aside.setdefault(found, f"named by {parameter}")
-            return name
-        from uniproto.data.tables import column_values
-
-        names = _names(table)
-        if not names:
-            raise InvalidInputError(
-                f"can name a column only where the {side} is a table (got "
-                f"{name!r} beside a {type(table).__name__}). Pass one value per row.",
-                parameter=parameter,
-            )
-        if name not in names:
-            raise unknown_name(parameter, name, names)
-        self.aside.setdefault(name, f"named by {parameter}")
-        held = table if hasattr(table, "column_names") else arrow_table(table, side)
-        return column_values(held.column(name), name, parameter, f"the {side}")
-
-
-def _names(table: Any) -> list[str]:
-    if hasattr(table, "column_names"):  # Arrow, and tables that stay on disk
-        return list(table.column_names)
-    return list(map(str, table.columns)) if is_table(table) and hasattr(table, "columns") else []
+            found = in_row_order(name, given.content, parameter)
+            name = column_name(given.content, found)
+        else:
+            found = given.column(name, parameter)
+        if name is not None:
+            self.aside.setdefault(name, f"named by {parameter}")
+        return found

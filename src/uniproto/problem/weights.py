@@ -8,6 +8,7 @@ be. Both change the question (which target the prototypes represent), not how it
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections import Counter
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name, unknown_name
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import rows_at_once
@@ -126,13 +127,18 @@ class Density:
 def named_weights(target_weights: Any, named: NamedColumns) -> Any:
     """The same weights, with the values of a column where they are its name."""
     if isinstance(target_weights, Balanced):
-        return Balanced(named.of_target(target_weights.labels, "target_weights"))
+        labels = target_weights.labels
+        parameter = "labels" if isinstance(labels, str) else "target_weights"
+        return Balanced(named.of_target(labels, parameter))
     word = target_weights if isinstance(target_weights, str) else ""
-    if word in WEIGHTS and not named.target_has(word):
-        raise InvalidInputError(
-            f"must be weights or a column's name. Pass uniproto.{WEIGHTS[word]}.",
-            parameter="target_weights",
-        )
+    if word and not named.target_has(word):
+        if word in WEIGHTS:
+            raise InvalidInputError(
+                f"must be weights or a column's name. Pass uniproto.{WEIGHTS[word]}.",
+                parameter="target_weights",
+            )
+        if difflib.get_close_matches(word, WEIGHTS, cutoff=0.7):
+            raise unknown_name("target_weights", word, [*named.of_the_target, *WEIGHTS])
     return named.of_target(target_weights, "target_weights")
 
 

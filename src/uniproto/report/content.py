@@ -265,7 +265,7 @@ class Content:
         on_map = None if self.projection is None else self.projection.targets
         return [
             Item(
-                row=self.target.number(row),
+                row=row,
                 name=_name_of(self.target, row),
                 text=words[row],
                 cost=None if self.costs is None else float(self.costs[row]),
@@ -311,7 +311,7 @@ class Content:
             cards.append(
                 Card(
                     rank=place + 1,
-                    row=source.number(row),
+                    row=row,
                     name=_name_of(source, row),
                     gain=float(selection.details.gains[place]),
                     fill=None if self.fills is None else float(self.fills[place]),

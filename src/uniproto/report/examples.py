@@ -41,11 +41,6 @@ class Examples:
     fields: Callable[[Rows], list[dict[str, Any]]] | None = None
     positions: NDArray[np.float64] | None = None
     table: pa.Table | None = None  # all columns
-    numbers: NDArray[np.int64] | None = None  # of the rows in their file, if some were skipped
-
-    def number(self, row: int) -> int:
-        """The number of a row in its file."""
-        return row if self.numbers is None else int(self.numbers[row])
 
 
 def examples(
@@ -137,13 +132,8 @@ def paths(values: Reader, folder: Path) -> Reader:
     return read
 
 
-def folder_of_pictures(
-    folder: Path, numbers: Rows | range, count: int, ids: NDArray[Any] | None = None
-) -> Reader:
-    """The pictures of a folder: those named by ids, otherwise all of them in sorted order.
-
-    `numbers` are those of the rows among all `count` rows.
-    """
+def folder_of_pictures(folder: Path, count: int, ids: NDArray[Any] | None = None) -> Reader:
+    """The pictures of a folder: those named by ids, otherwise all of them in sorted order."""
     if ids is not None:
         names = {file.name: file for file in folder.iterdir()}
         names = {file.stem: file for file in names.values()} | names
@@ -156,7 +146,7 @@ def folder_of_pictures(
             f"{len(files):,}. Name a column of file names instead, or select with --id.",
             parameter="images",
         )
-    return lambda rows: [files[numbers[row]] for row in rows]
+    return lambda rows: [files[row] for row in rows]
 
 
 def pairs(values: Any, parameter: str, count: int) -> NDArray[np.float64]:
@@ -174,7 +164,7 @@ def pairs(values: Any, parameter: str, count: int) -> NDArray[np.float64]:
 
 def _pictures(images: Any, count: int, parameter: str) -> tuple[Reader, float | None]:
     if isinstance(images, str | Path):
-        return folder_of_pictures(Path(images), range(count), count), None
+        return folder_of_pictures(Path(images), count), None
     if hasattr(images, "dtype") and images.dtype != object:
         return array_of_pictures(images, count, parameter)
     return sequence(images, parameter, count), None

@@ -196,8 +196,7 @@ class Album:
             count = len(self._broken)
             found.append(f"{counted(count, 'picture')} could not be shown:")
             for (of_target, row), why in list(self._broken.items())[:_NAMED_GAPS]:
-                number = (self.target if of_target else self.source).number(row)
-                found.append(f"{'target' if of_target else 'row'} {number}: {why}")
+                found.append(f"{'target' if of_target else 'row'} {row}: {why}")
             if count > _NAMED_GAPS:
                 reasons = set(self._broken.values())
                 found.append(f"and {count - _NAMED_GAPS:,} more ({len(reasons):,} reasons)")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from uniproto.certificate.certificate import Certificate
 from uniproto.data.arrays import distinct_labels
 from uniproto.errors import InfeasibleError, InvalidInputError
+from uniproto.features.compared_rows import Given
 from uniproto.geometry.bandwidth import MedianShare, origin_of, sampled_pairs
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import Greedy, UniProto
@@ -40,6 +41,7 @@ from uniproto.scale.shards import Shards, read_features, read_first_row
 from uniproto.scale.target import PlacedTarget, Target, TargetOptions, place_target, sampled_targets
 from uniproto.select import run_method
 from uniproto.selection.selection import Selection
+from uniproto.transport.prototypes import Transport
 from uniproto.version import __version__
 
 _STAGES = ("target", "parts", "union")
@@ -112,8 +114,14 @@ def run_rounds(
         rounds += passes
         timings["certificate"] = certificate.seconds
     shape = (source.rows, placed.count)
-    selection = merged.renumbered(union.numbers, None, shape)
-    selection.certificate, selection.details.timings = certificate, timings
+    selection = Selection(
+        indices=union.numbers[merged.indices].astype(np.int64),
+        weights=merged.weights,
+        details=replace(merged.details, shape=shape, given=Given(), timings=timings),
+        transport=Transport(merged.cost, merged.plan, merged.cost_is_exact),
+        group_costs=merged.group_costs,
+        certificate=certificate,
+    )
     selection.details.notes |= {
         "engine": "ray",
         "parts": len(parts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from uniproto.scale.shards import Shards, shards_of
 from uniproto.scale.target import TargetOptions
 from uniproto.selection.selection import Selection, as_time_limit
 
+_COLUMNS_ON_RAY = ("use", "ignore", "prepare", "id", "labels")
 MEMORY = 2**30  # of a task by default; fixed, so that results do not depend on free memory
 
 
@@ -142,7 +143,8 @@ def make_request(
     **problem: Unpack[ProblemOptions],
 ) -> Request:
     """Check every argument of `select`, reading only the footers of files."""
-    _refuse(problem)
+    for name in refused_on_ray(problem):
+        raise InvalidInputError("is not offered on Ray. Select on one machine.", parameter=name)
     count = require_int("k", k)
     sent = count if per_part is None else require_int("per_part", per_part)
     chosen = _checked_method(method)
@@ -162,7 +164,8 @@ def make_request(
         weighted = _column(labels, "target_weights", aim)
     require_name("device", compute.device, DEVICES)
     aside = [name for name in (grouped, weighted) if name is not None]
-    said, _ = as_columns(problem.get("features"))
+    said = as_columns(problem.get("features"))
+    aside += [name for name in (said.id, said.labels) if name is not None]
     columns = _columns(pool, said, aside, None, aim)
     metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
@@ -196,26 +199,25 @@ def make_request(
     )
 
 
-def _refuse(problem: ProblemOptions) -> None:
-    """What the two rounds have no answer to yet: refused, never ignored."""
+def refused_on_ray(problem: Mapping[str, Any]) -> list[str]:
+    """The options that the two rounds have no answer to yet: refused, never ignored."""
     compute, groups = problem.get("compute"), problem.get("groups")
-    said, transformer = as_columns(problem.get("features"))
+    said = as_columns(problem.get("features"))
     others = isinstance(groups, Groups) and groups.target not in (None, groups.labels)
-    for name, given in (
-        ("include", np.size(problem.get("include", ())) > 0),
-        ("limits", problem.get("limits") is not None),
-        ("neighbours", compute is not None and compute.neighbours != "exact"),
-        ("features", transformer is not None),
-        ("groups.target", others),
-        *(
-            (f"features.{each.name}", getattr(said, each.name) != each.default)
+    given = {
+        "include": np.size(problem.get("include", ())) > 0,
+        "limits": problem.get("limits") is not None,
+        "neighbours": compute is not None and compute.neighbours != "exact",
+        "features": not (said.prepare is None or isinstance(said.prepare, bool)),
+        "groups.target": others,
+        **{
+            f"features.{each.name}": getattr(said, each.name) != each.default
             for each in fields(said)
-            if each.name not in ("use", "ignore", "prepare")
-        ),
-        ("features.prepare", bool(said.prepare)),
-    ):
-        if given:
-            raise InvalidInputError("is not offered on Ray. Select on one machine.", parameter=name)
+            if each.name not in _COLUMNS_ON_RAY
+        },
+        "features.prepare": said.prepare is True,
+    }
+    return [name for name in given if given[name]]
 
 
 def _column(name: Any, parameter: str, *shards: Shards) -> str:

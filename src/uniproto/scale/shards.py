@@ -27,7 +27,7 @@ from uniproto.data.arrays import as_matrix
 from uniproto.data.columns import numeric_matrix
 from uniproto.data.disk import is_pattern, joined_digest, names_inside, parquet_files
 from uniproto.data.files import reading
-from uniproto.data.tables import InputData
+from uniproto.data.tables import Input
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.runs import records
 from uniproto.runtime.memory import readable
@@ -286,7 +286,7 @@ def read_values(
 ) -> NDArray[Any]:
     """A column of a shard, or of some of its rows, without missing values."""
     table = read_columns(shard, content, [name])
-    values = InputData(Path(shard.name), "", None, table).column(name, parameter)
+    values = Input(table, Path(shard.name)).column(name, parameter)
     return values if rows is None else values[rows]
 
 

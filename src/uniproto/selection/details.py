@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,8 @@ class Details:
     rows cost less (where that is known), `given` the rows as they were passed (those of a loaded
     result are not known) and `preparation` what became of each column of a table (None where rows
     are compared as they are). `prototypes` are the chosen rows of a table, of a loaded result.
-    `updated` says how `Selection.update` came to it from an earlier one.
+    `updated` says how `Selection.update` came to it from an earlier one, and `asked` holds the
+    arguments of the call that are not the problem's.
     """
 
     gains: NDArray[np.float64]
@@ -44,6 +45,7 @@ class Details:
     given: Given
     prototypes: pa.Table | None = None
     updated: Updated | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def changes(self) -> tuple[Change, ...]:

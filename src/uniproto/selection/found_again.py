@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, take_rows
+from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
@@ -141,7 +142,7 @@ def _both_ids(
                 "can name a column only where the selection holds its prototypes as a table.",
                 parameter="ids",
             )
-        named = (NamedColumns(rows).of_source(ids, "ids") for rows in (chosen, new_rows))
+        named = (NamedColumns(Input(rows)).of_source(ids, "ids") for rows in (chosen, new_rows))
         old, new = (as_labels(values, "ids", len(values)) for values in named)
         return old, new
     if not (isinstance(ids, tuple) and len(ids) == 2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterator, Mapping
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -309,7 +308,9 @@ class Selection:
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write selection.parquet, plan.npz and manifest.json; returns the folder.
 
-        With a certificate, also certificate.npz.
+        With a certificate, also certificate.npz; the prototypes of a table as .parquet and .csv.
+        Of a question about files this is the folder of `uniproto select -o`: it records the call
+        and the digests of the files, so that `uniproto verify` can check it.
         """
         from uniproto.selection.storage import save_selection
 
@@ -519,35 +520,6 @@ class Selection:
         apart: Any = {} if before.twin_distance is None else {"min_distance": before.twin_distance}
         return {**apart, **options}
 
-    def renumbered(
-        self,
-        rows: NDArray[np.integer[Any]],
-        targets: NDArray[np.integer[Any]] | None,
-        shape: tuple[int, int],
-    ) -> Selection:
-        """The same selection with other numbers: `rows[i]` for row i, `targets[j]` for target j.
-
-        A target that no number leads to has an empty column in the plan and the price 0; one whose
-        number is -1 goes. The result no longer holds the data, like one that was loaded.
-        """
-        from uniproto.features.compared_rows import Given
-
-        other = copy(self)
-        other.indices = rows[self.indices].astype(np.int64)
-        other.details = replace(self.details, shape=shape, given=Given(), prototypes=None)
-        other.__dict__ |= {"group_costs": self.group_costs, "_transport": self._transport}
-        other._problem = other._picks = None
-        if targets is not None:
-            kept = np.flatnonzero(targets >= 0)
-            places = (np.ones(len(kept)), (kept, targets[kept]))
-            numbers = sp.csr_array(places, (len(targets), shape[1]))
-            plan = sp.csr_array(self.plan @ numbers)
-            other.__dict__["_transport"] = Transport(self.cost, plan, self.cost_is_exact)
-            if self.certificate is not None:
-                prices = self.certificate.prices @ numbers
-                other.certificate = replace(self.certificate, prices=prices)
-        return other
-
     def report(
         self,
         path: str | os.PathLike[str],
@@ -580,7 +552,7 @@ class Selection:
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
-        named = NamedColumns(self.details.given.source, self.details.given.target)
+        named = NamedColumns(*self.details.given.inputs)
         said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
         pairs = {name: named.both(values, name) for name, values in said.items()}
         for name, values in (("images", images), ("positions", positions)):

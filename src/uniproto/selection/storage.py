@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Iterable, Mapping
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from uniproto.data.files import require_regular_file
 from uniproto.errors import InputFileError, UniprotoError
 from uniproto.features.compared_rows import Given
 from uniproto.features.preparation import Preparation
+from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.report import PAGE
 from uniproto.runs.atomic import require_writable
 from uniproto.runs.publish import (
@@ -31,12 +33,15 @@ from uniproto.runs.publish import (
     write_record,
 )
 from uniproto.runs.records import plain
+from uniproto.selection.call import question_of
 from uniproto.selection.details import Details
 from uniproto.selection.prototypes import chosen_rows, prototype_table, write_csv
 from uniproto.selection.update import Updated, from_record, record_of
 from uniproto.transport.prototypes import Transport
 
 if TYPE_CHECKING:
+    from uniproto.problem.near import NearRows
+    from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
 
@@ -46,9 +51,11 @@ PROTOTYPES = "prototypes.parquet"
 PROTOTYPES_CSV = "prototypes.csv"  # the same for spreadsheets
 PLAN = "plan.npz"
 CERTIFICATE = "certificate.npz"
+EXCLUDED = "excluded.csv"  # row of the source, and the row of a file that it is near to
 _FORMAT = 1
 _MOST_READINGS = 50
 _OF_CERTIFICATE = ("lower_bound", "absolute_gap", "relative", "converged", "steps", "seconds")
+_OF_QUESTION = ("arguments", "command", "excluded")
 _UNPROVEN = ("why", "least")  # notes that nothing in a folder can be compared with
 _DETAILS = ("method", "options", "metric", "bandwidth", "seed", "beta", "notes", "timings")
 
@@ -57,22 +64,21 @@ def save_selection(
     selection: Selection,
     folder: Path,
     *,
-    source_ids: tuple[str, NDArray[Any]] | None = None,
-    target_ids: tuple[str, NDArray[Any]] | None = None,
+    ids: Ids | None = None,
     prototypes: pa.Table | None = None,
     record: Mapping[str, Any] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a selection to a folder.
 
-    `source_ids` and `target_ids` are (column name, one id per row): the chosen ids go into every
-    file; in selection.parquet an id column called `rank`, `index`, `gain` or `mass` gets the
-    ending `_id`. `prototypes` are the chosen rows of a table input (those that the selection
-    knows); `record` is added to the manifest, and `files` are further files of the result by name.
-    Where the selection has a certificate, its numbers are in the manifest (an infinite gap, which
-    JSON cannot say, as null) and its prices in certificate.npz.
+    `ids` are the names of rows and `prototypes` the chosen rows of a table; by default those that
+    the selection knows. The chosen ids go into every file; in selection.parquet an id column called
+    `rank`, `index`, `gain` or `mass` gets the ending `_id`. `record` is added to the manifest, and
+    `files` are further files of the result by name. Where the selection has a certificate, its
+    numbers are in the manifest (an infinite gap, which JSON cannot say, as null) and its prices in
+    certificate.npz.
     """
-    columns, arrays, named = named_rows(selection, source_ids, target_ids)
+    columns, arrays, named = named_rows(selection, ids or ids_of(selection._problem))
     manifest = {
         "format": _FORMAT,
         **{name: getattr(selection.details, name) for name in _DETAILS},
@@ -84,11 +90,13 @@ def save_selection(
         "group_costs": [[plain(label), cost] for label, cost in selection.group_costs.items()],
         **compared(selection.details.given),
         **_of_update(selection.details.updated),
+        **question_of(selection, folder),
         **(record or {}),
         **named,
     }
     if prototypes is None:
         prototypes = _rows_of_table(selection)
+    near = () if selection._problem is None else selection._problem.near
     with publishing(folder, MANIFEST, pages=[PAGE]) as stage:
         pq.write_table(pa.table(columns), stage / SELECTION)
         if prototypes is not None:
@@ -96,12 +104,47 @@ def save_selection(
             with (stage / PROTOTYPES_CSV).open("wb") as file:
                 write_csv(prototype_table(selection, prototypes), file)
         np.savez_compressed(stage / PLAN, **arrays)
-        for name, content in (files or {}).items():
+        for name, content in {**_excluded(near), **(files or {})}.items():
             (stage / name).write_text(content, encoding="utf-8", newline="")
         if selection.certificate is not None:
             manifest = _certified(manifest, selection.certificate, stage)
         write_record(stage, MANIFEST, manifest)
     return folder
+
+
+def _excluded(every: Iterable[tuple[str, NearRows]]) -> dict[str, str]:
+    """The rows that are excluded for what they are near to or repeat, for people to look at."""
+    if not every:
+        return {}
+    lines = StringIO(newline="")
+    table = csv.writer(lines)
+    table.writerow(("row", "rule", "file", "matched_row", "matched_words", "distance"))
+    for path, near in every:
+        apart = [""] * len(near) if near.rules else near.distances
+        rules, words = near.rules or ["near"] * len(near), near.words or [""] * len(near)
+        files = [path] * len(near)
+        table.writerows(zip(near.rows, rules, files, near.nearest, words, apart, strict=True))
+    return {EXCLUDED: lines.getvalue()}
+
+
+class Ids(NamedTuple):
+    """The column that names rows, and the names of all rows of the source and of the target."""
+
+    column: str
+    source: NDArray[Any]
+    target: NDArray[Any] | None
+
+
+def ids_of(problem: Problem | None) -> Ids | None:
+    """The names of the rows of a problem; those of a target only where it has them."""
+    name = None if problem is None else problem.given.id
+    if problem is None or name is None:
+        return None
+    source, *others = problem.given.inputs
+    ids = source.column(name, "id")
+    if not others:
+        return Ids(name, ids, None if problem.costs.metric in MATRIX_METRICS else ids)
+    return Ids(name, ids, others[0].column(name, "id") if name in others[0].names else None)
 
 
 def _of_update(made: Updated | None) -> dict[str, Any]:
@@ -113,9 +156,7 @@ def _recorded_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named_rows(
-    selection: Selection,
-    source_ids: tuple[str, NDArray[Any]] | None = None,
-    target_ids: tuple[str, NDArray[Any]] | None = None,
+    selection: Selection, ids: Ids | None
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The columns of selection.parquet, the arrays of plan.npz, and the manifest's ids."""
     plan = selection.plan
@@ -134,14 +175,13 @@ def named_rows(
         "indptr": plan.indptr,
     }
     named = {}
-    if source_ids is not None:
-        name, ids = source_ids
-        chosen = ids[selection.indices]
+    if ids is not None:
+        name, chosen = ids.column, ids.source[selection.indices]
         columns = {f"{name}_id" if name in columns else name: chosen, **columns}
         arrays["prototype_ids"] = _storable(chosen)
         named["id"] = {"column": name, "prototypes": [plain(value) for value in chosen]}
-    if target_ids is not None:
-        arrays["target_ids"] = _storable(target_ids[1])
+        if ids.target is not None:
+            arrays["target_ids"] = _storable(ids.target)
     return columns, arrays, named
 
 
@@ -154,8 +194,11 @@ def compared(given: Given) -> dict[str, Any]:
 
 
 def _rows_of_table(selection: Selection) -> pa.Table | None:
-    """The chosen rows, where they are those of a table."""
-    if selection.details.prototypes is None and not is_table(selection.details.given.source):
+    """The chosen rows with all their columns, where they are those of a table."""
+    source = selection.details.given.source
+    if hasattr(source, "column_names"):  # Arrow, and tables that stay on disk
+        return source.take(selection.indices)
+    if selection.details.prototypes is None and not is_table(source):
         return None
     return chosen_rows(selection, np.arange(selection.k))
 
@@ -277,7 +320,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(folder, error) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise damaged(folder, ValueError("its manifest has another format"))
-    if not isinstance(manifest.get("arguments", {}), dict):
+    if not all(isinstance(manifest.get(name, {}), dict) for name in _OF_QUESTION):
         raise damaged(folder, ValueError("its manifest does not say what was asked"))
     return manifest
 

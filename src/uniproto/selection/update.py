@@ -181,6 +181,7 @@ def updated(
         timings={"update": time.perf_counter() - begin},
         notes={**picks.notes, **proof},
         updated=made,
+        asked={"method": UniProto(seconds=seconds)},
     )
     return {
         "indices": picks.rows.astype(np.int64),
@@ -374,15 +375,11 @@ def _savings(
 # --- the record of an update in a manifest --------------------------------------------------------
 
 
-def record_of(made: Updated, numbers: Rows | None = None) -> dict[str, Any]:
-    """What a manifest says; `numbers` are those of the new rows in their file."""
-
-    def numbered(row: int | None) -> int | None:
-        return row if row is None or row < 0 or numbers is None else int(numbers[row])
-
+def record_of(made: Updated) -> dict[str, Any]:
+    """What a manifest says."""
     return {
         "earlier": made.earlier.tolist(),
-        "found": [numbered(row) for row in made.found.tolist()],
+        "found": made.found.tolist(),
         "allowed": made.allowed,
         "curve": [[point.changes, point.cost] for point in made.curve],
         "fresh": made.fresh and [made.fresh.changes, made.fresh.cost],
@@ -390,7 +387,7 @@ def record_of(made: Updated, numbers: Rows | None = None) -> dict[str, Any]:
         "changes": [
             {
                 "left": change.left,
-                "came": numbered(change.came),
+                "came": change.came,
                 "gone": change.gone,
                 "saved": change.saved,
                 "error": change.error,

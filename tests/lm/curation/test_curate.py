@@ -542,7 +542,7 @@ def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
     assert "folder: there are no .parquet files" in capsys.readouterr().err
     Path("folder/one.png").touch()
     assert curate(model, target="folder") == 2
-    assert "Add --images" in capsys.readouterr().err
+    assert "Pass --images" in capsys.readouterr().err
 
 
 def test_conversations_that_are_texts_are_refused(model, unloaded, capsys):

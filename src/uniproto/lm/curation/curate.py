@@ -130,7 +130,7 @@ def curate(
         "seed": seed,
     }  # fmt: skip
     copies = None if min_distance is None else "min_distance=None"
-    labels = limits and NamedColumns(source.content).of_source(limits.labels, "limits")
+    labels = limits and NamedColumns(source).of_source(limits.labels, "limits")
     rehearsed: ProblemOptions = {
         **conditions, "limits": limits and replace(limits, labels=labels)
     }  # fmt: skip
@@ -166,7 +166,9 @@ def curate(
         for row, reason in those.reasons(name.strip())
         if row in known
     }
-    problem = problem.excluding(np.array(sorted(dropped), np.intp)).with_k(k)
+    for name, those in found.items():
+        problem = problem.excluding(name.strip(), those.only(of_pool.rows))
+    problem = problem.with_k(k)
     selection = run_method(problem, chosen, progress=progress)
     selection.details.notes["dropped"] = dict(sorted(dropped.items()))
     return selection
