@@ -149,7 +149,7 @@ def test_tables_of_the_experiments_are_those_of_the_rows() -> None:
     }
     for name, report in reports.items():
         known = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", report)]
-        about = page("experiments.md").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        about = page("experiments-results.md").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         for row in re.findall(r"^\|.*\d.*$", about, re.MULTILINE):
             for number in re.findall(r"\d+\.\d+", row):
                 within = 0.501 * 10.0 ** -len(number.partition(".")[2])
