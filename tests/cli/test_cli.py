@@ -49,14 +49,12 @@ def as_table(features: np.ndarray, start: int = 0) -> pa.Table:
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Each test runs in a folder with a pool and a target of every kind."""
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path) -> None:
+    """A pool and a target of every kind."""
     np.save("pool.npy", X)
     np.save("target.npy", Y)
     pq.write_table(as_table(X), "pool.parquet")
     pq.write_table(as_table(Y, 1000), "target.parquet")
-    return tmp_path
 
 
 Run = Callable[..., Any]  # how a command ended: its status, out and err

@@ -18,8 +18,7 @@ RNG = np.random.default_rng(3)
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path) -> None:
     np.save("pool.npy", RNG.normal(size=(12, 3)))
 
 

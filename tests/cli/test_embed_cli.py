@@ -29,7 +29,6 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 import uniproto
-from uniproto.cli import main
 from uniproto.features import embed_text
 from uniproto.features.cache import DATABASE
 
@@ -52,9 +51,8 @@ K = 4
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIPROTO_CACHE", str(inside / "cache"))
     rows = range(len(TEXTS))
     table = pa.table(
         {
@@ -91,10 +89,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(run: Run) -> Run:
     def command(*arguments: object) -> tuple[int, str, str]:
-        status = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
+        status, out, err = run(*arguments)
         # On a busy machine a model takes longer to load than lines of progress are apart.
         return status, out, re.sub(r"uniproto: embedding \w+: .* passed\n", "", err)
 

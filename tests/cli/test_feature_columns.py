@@ -28,9 +28,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(inside: Path) -> None:
     """A pool and a target of every kind of table, and of several files."""
-    monkeypatch.chdir(tmp_path)
     for name, frame in (("pool", TABLE), ("target", TARGET)):
         frame.to_csv(f"{name}.csv", index=False)
         frame.to_json(f"{name}.jsonl", orient="records", lines=True)

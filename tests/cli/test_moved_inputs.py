@@ -13,8 +13,7 @@ X = np.random.default_rng(0).normal(size=(40, 3))
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path) -> None:
     np.save("pool.npy", X)
     np.save("target.npy", X[::2] + 0.1)
     arguments = ["pool.npy", "-k", "4", "--target", "target.npy", "-o", "out", "--quiet"]

@@ -16,8 +16,7 @@ MARCH = "march.csv"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(inside: Path) -> Path:
     draw = np.random.default_rng(0)
     rows = pd.DataFrame(
         {
@@ -30,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows[:80].to_csv(MARCH, index=False)
     rows.sample(frac=1, random_state=1).to_csv("april.csv", index=False)
     assert main(["select", MARCH, "-k", "6", "--id", "name", "-o", "march", "--quiet"]) == 0
-    return tmp_path
+    return inside
 
 
 def names(folder: str) -> set[str]:

@@ -44,8 +44,7 @@ def as_table(features: np.ndarray) -> pa.Table:
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def files(inside: Path) -> None:
     np.save("pool.npy", X)
     np.save("target.npy", Y)
     np.save("costs.npy", np.abs(X @ Y.T))
@@ -54,7 +53,6 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("parts").mkdir()
     pq.write_table(as_table(X[:15]), "parts/first.parquet")
     pq.write_table(as_table(X[15:]), "parts/second.parquet")
-    return tmp_path
 
 
 Run = Callable[..., tuple[int, str, str]]
