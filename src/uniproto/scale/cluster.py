@@ -138,8 +138,8 @@ class Cluster:
                 raise cause from None
             if "failed to import on the worker" in str(cause):
                 raise ClusterError(
-                    f"Every node must have uniproto {__version__}, as the driver has. Run pip "
-                    f"install 'uniproto[ray]=={__version__}' on every node."
+                    f"Every node must have uniproto {__version__}, as the driver has. Install it "
+                    "with the extra 'ray' on every node."
                 ) from error
             raise
         except self._ray.exceptions.RayError as error:
