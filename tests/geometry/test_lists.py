@@ -468,7 +468,7 @@ def test_faiss_recall_is_noted_by_every_plan(faiss: Any) -> None:
 
 def test_faiss_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(MissingExtraError, match=r"neighbours='faiss' needs .*uniproto\[faiss\]"):
+    with pytest.raises(MissingExtraError, match=r"neighbours='faiss' needs .*'\.\[faiss\]'"):
         select_by_faiss(points(M, 1), K)
     select_greedily(points(M, 1), K)  # which nothing else needs
 
@@ -533,7 +533,7 @@ def test_auto_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cuda_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtraError, match=r"device='cuda' needs .*uniproto\[torch\]"):
+    with pytest.raises(MissingExtraError, match=r"device='cuda' needs .*'\.\[torch\]'"):
         select_on_gpu(points(M, 1), K)
     select_greedily(points(M, 1), K, compute=uniproto.Compute(device="auto"))
 

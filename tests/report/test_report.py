@@ -561,7 +561,7 @@ def test_pictures_on_the_page_without_pillow(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(shown[..., 0], expected, atol=1)
     large = data_uri(RNG.integers(0, 256, (300, 200, 3)).astype(np.uint8), 64)
     assert pixels_of(large).shape == (60, 40, 3)
-    with pytest.raises(MissingExtraError, match=r"uniproto\[images\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[images\]'"):
         content_of(selection, images=["a.png"] * 40)
 
 

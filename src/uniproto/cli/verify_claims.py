@@ -56,6 +56,7 @@ _EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
 # Costs that rise to 1 or 2 are made of rows of length 1, or of a curve, which are rounded as such.
 _BOUNDED = dict.fromkeys(("cosine", "rbf", "laplacian"), 1e-14)
 _WRITTEN = 1e-6  # of a cost in chosen.jsonl: it is rounded
+_PATIENCE = 20.0  # times the work in which a search found its proof
 _SINGLE = 1e-3  # how far rounding on another machine puts a bound off that is not
 
 
@@ -289,7 +290,7 @@ def certificate_checks(result: Result) -> Iterator[Check]:
     selection, problem = result.selection, result.problem
     certificate, proof = selection.certificate, None
     if selection.details.proof is not None or (certificate and certificate.proof is not None):
-        proof = prove(problem, selection.indices, Budget(), _slack(result))
+        proof = prove(problem, selection.indices, Budget(), _slack(result), patience=_PATIENCE)
         said = {
             selection.details.proof,
             selection.details.proof if certificate is None else certificate.proof,

@@ -119,9 +119,9 @@ def test_instructions_that_differ_in_a_word_of_their_input_are_no_copies() -> No
     assert copies(pool) == []
 
 
-def test_rows_are_numbered_by_those_that_are_kept() -> None:
+def test_matches_among_the_rows_that_are_kept() -> None:
     found = as_near_rows(repeated(["a b", "c d", "e f"], ["e f", "c d"])).only(np.array([0, 2]))
-    assert (found.rows.tolist(), found.nearest.tolist(), found.words) == ([1], [0], ("e f",))
+    assert (found.rows.tolist(), found.nearest.tolist(), found.words) == ([2], [0], ("e f",))
 
 
 # --- shared text is no evidence -------------------------------------------------------------------

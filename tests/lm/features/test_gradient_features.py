@@ -236,7 +236,7 @@ def test_a_layer_named_by_hand():
     ("layer", "words"),
     [
         ("layers.1.self_attn.value", ["must name one", "down_proj"]),
-        ("self_attn.v_proj", ["More than one", "layers.0.self_attn.v_proj"]),
+        ("self_attn.v_proj", ["Several layers", "layers.0.self_attn.v_proj"]),
         ("", ["layer"]),
     ],
 )

@@ -54,10 +54,13 @@ def _count_of_sets(problem: Problem) -> int:
     return math.comb(len(problem.candidates), problem.k - len(problem.initial))
 
 
-def prove(problem: Problem, rows: Positions, budget: Budget, slack: float = 0.0) -> Optimum | None:
+def prove(
+    problem: Problem, rows: Positions, budget: Budget, slack: float = 0.0, *, patience: float = 1.0
+) -> Optimum | None:
     """The proof that no choice costs less than these rows; None where there is none.
 
-    Nothing is searched for but prices: the sets that they do not rule out are compared.
+    Nothing is searched for but prices: the sets that they do not rule out are compared. With more
+    patience more work is done before there is said to be none.
     """
     if problem.groups:
         return None
@@ -66,7 +69,7 @@ def prove(problem: Problem, rows: Positions, budget: Budget, slack: float = 0.0)
     elif may_be_proven(problem):
         table = Table(problem, budget)
         positions = table.positions_of(rows)
-        proof = Prover(table).prove(SolvedSet(positions, table.solve(positions)))[0]
+        proof = Prover(table, patience).prove(SolvedSet(positions, table.solve(positions)))[0]
     else:
         return None
     return proof and proof_of_cost(proof, transport(problem, rows), slack)
@@ -81,14 +84,15 @@ def proof_of_cost(proof: Optimum, solved: Transport, slack: float = 0.0) -> Opti
 class Prover:
     """Looks for a proof that a set is the best; a better one found on the way takes its place."""
 
-    def __init__(self, table: Table) -> None:
-        self.table, self.allowed = table, Allowed(table.problem)
+    def __init__(self, table: Table, patience: float = 1.0) -> None:
+        self.table, self.allowed, self.patience = table, Allowed(table.problem), patience
         self._found: tuple[Numbers, list[Positions]] | None = None
 
     def prices_from(self, best: SolvedSet) -> tuple[Numbers, list[Positions]]:
         """Prices that bound every set, found once, and sets that are nearly the best by them."""
         if self._found is None:
-            self._found = best_prices(self.table, best, self.table.budget.part(_WORK_OF_PRICES))
+            goes_on = self.table.budget.part(self.patience * _WORK_OF_PRICES)
+            self._found = best_prices(self.table, best, goes_on)
         return self._found
 
     def prove(self, best: SolvedSet) -> tuple[Optimum | None, SolvedSet]:
@@ -102,7 +106,8 @@ class Prover:
         sets = sets_below(table, prices, best.cost)
         if sets is None:
             return None, best
-        cuts, goes_on = [prices, best.solved.prices], table.budget.part(_WORK_OF_SETS)
+        cuts = [prices, best.solved.prices]
+        goes_on = table.budget.part(self.patience * _WORK_OF_SETS)
         best, complete = compare_sets(table, self.allowed, sets, best, cuts, goes_on)
         if not complete:
             return None, best
