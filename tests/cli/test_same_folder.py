@@ -99,7 +99,9 @@ def content(folder: str) -> dict[str, str]:
             for times in (manifest["timings"], manifest.get("certificate", {})):
                 for name in [each for each in times if each != "gap"]:
                     times.pop(name) if isinstance(times[name], float) else None
-            manifest["notes"].pop("stages", None)
+            for notes in (manifest["notes"], *manifest["notes"].values()):  # also of groups
+                if isinstance(notes, dict):
+                    notes.pop("stages", None)
             data = json.dumps(manifest, sort_keys=True).encode()
         found[path.name] = hashlib.sha256(data).hexdigest()
     return found

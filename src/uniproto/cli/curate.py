@@ -7,35 +7,23 @@ import json
 import shlex
 import textwrap
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uniproto.cli.embed import embedding_notes
-from uniproto.cli.inputs import (
-    distance_of,
-    features_of,
-    input_paths,
-    items_of,
-    method_of,
-    problem_of,
-    question,
-)
+from uniproto.cli.inputs import distance_of, features_of, input_paths, method_of, question
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
 from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
-from uniproto.cli.spec import OWN, SOURCE, CurateSpec, SelectSpec
-from uniproto.data.tables import Input
-from uniproto.errors import InputFileError, InvalidInputError, printable
+from uniproto.cli.spec import OWN, SOURCE, CurateSpec
+from uniproto.errors import printable
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
-from uniproto.select import run_method
 
 if TYPE_CHECKING:
+    from uniproto.data.tables import Input
     from uniproto.features.files import Items
-    from uniproto.methods import Method
-    from uniproto.problem.near import NearRows
     from uniproto.problem.problem import Problem
     from uniproto.selection.selection import Selection
 
@@ -78,30 +66,49 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.data.examples import is_plain_text
+    from uniproto.data.tables import require_column
+    from uniproto.lm.curation.curate import curate
+    from uniproto.lm.curation.rows import read_rows
     from uniproto.selection.storage import require_result_folder, save_selection
 
-    asked = _with_local_files(made_of(CurateSpec, vars(options)))
+    asked = made_of(CurateSpec, vars(options))
+    if asked.adapter:
+        asked = replace(asked, adapter=str(Path(asked.adapter).expanduser().resolve()))
     spec = asked.select_spec()
     spec.check()
     method, output = method_of(spec), Path(asked.output)
     refuse_inputs_inside(output, input_paths(spec))
     require_result_folder(output, [CHOSEN, EXCLUDED])
-    columns, found = _word_rules(asked, spec, method)
-    of_gradients = asked.gradients or asked.layer or asked.adapter
-    unsaid = not of_gradients and asked.width == CurateSpec.width
-    if unsaid and spec.gradients and is_plain_text(columns):
-        spec = replace(spec, gradients=None, hidden=True)
-    problem = problem_of(spec)
-    source, aim = problem.given.inputs[0], problem.given.inputs[-1]
-    pool, target = source.items, aim.items
-    if not asked.keep_duplicates:
-        problem = _without_copies(problem, asked.target)
-    for path, those in found.items():
-        if len(near := those.only(source.embedded.rows)):
-            problem = problem.excluding(path, near)
-    problem = problem.with_k(asked.k)
-    selection = run_method(problem, method, progress=False if spec.quiet else None)
-    chosen = source.table.take(selection.indices)
+    features, arguments = features_of(spec), question(spec)
+    pool = read_rows(Path(asked.pool), "pool", features)
+    items = features.items(pool)
+    of_gradients = (
+        asked.gradients or asked.layer or asked.adapter or asked.width != CurateSpec.width
+    )
+    if spec.gradients and not of_gradients and is_plain_text(items.columns):
+        features = features_of(replace(spec, gradients=None, hidden=True))
+    if asked.source not in (None, SOURCE):
+        require_column(items.table, asked.source, "--source", pool.name)
+    near = None
+    if asked.exclude_near is not None:
+        path, distance = asked.exclude_near
+        near = Path(path), distance_of(distance)
+    selection = curate(
+        pool,
+        Path(asked.target),
+        asked.k,
+        features=features,
+        benchmarks=[Path(path) for path in asked.benchmarks or ()],
+        decontaminate=asked.decontaminate,
+        exclude_near=near,
+        method=method,
+        progress=False if asked.quiet else None,
+        **{name: arguments[name] for name in ("limits", "min_distance", "compute", "seed")},
+    )
+    problem = selection._problem
+    assert problem is not None
+    pool, target = problem.given.inputs
+    chosen = pool.table.take(selection.indices)
     rows = without_infinity(chosen.to_pylist())
     save_selection(
         selection,
@@ -110,97 +117,14 @@ def run(options: argparse.Namespace) -> None:
         files={CHOSEN: chosen_lines(rows, selection, problem)},
     )
     if not asked.no_page:
-        title = f"{Path(asked.pool).name} for {Path(asked.target).name}"
+        title = f"{pool.name.name} for {target.name.name}"
         make_report(ReportSpec(folder=str(output), title=title, quiet=True))
     if not asked.quiet:
         _print_summary(asked, problem, selection, output)
-        if command := finetune_command(asked, pool, rows, output, target):
+        if command := finetune_command(asked, pool.items, rows, output, target):
             print("\nTo train on rows of the target as well, give finetune --mix FILE with others")
             name = ", with the model's name at the end" if command.endswith("--model") else ""
             print(f"than it validates on. Train on it{name}:\n  {command}")
-
-
-def _with_local_files(asked: CurateSpec) -> CurateSpec:
-    """The same with data sets of the hub as files of this machine."""
-    from uniproto.data.disk import local_data
-    from uniproto.features.cache import cache_folder
-
-    kept = cache_folder() / "datasets" if asked.cache is None else Path(asked.cache)
-    tested, near, adapter = asked.benchmarks, asked.exclude_near, asked.adapter
-    return replace(
-        asked,
-        pool=local_data(asked.pool, kept),
-        target=local_data(asked.target, kept),
-        benchmarks=tested and [local_data(path, kept) for path in tested],
-        exclude_near=near and [local_data(near[0], kept), near[1]],
-        adapter=adapter and str(Path(adapter).expanduser().resolve()),
-    )
-
-
-def _word_rules(
-    asked: CurateSpec, spec: SelectSpec, method: Method
-) -> tuple[tuple[str, ...], dict[str, NearRows]]:
-    """The pool's columns, and rows that repeat others, by file; no model looks at any row.
-
-    Refuses what has no answer.
-    """
-    from uniproto.data.tables import require_column
-    from uniproto.lm.curation.curate import require_choosable, usable, word_rules
-    from uniproto.lm.curation.meaning import sentence_vectors
-
-    features, options = features_of(spec), question(spec)
-
-    def read(path: str, like: Any = None) -> Items:
-        return items_of(features, path, like)
-
-    pool = read(asked.pool)
-    target = read(asked.target, pool)
-    if not len(target):
-        raise InputFileError(
-            f"{target.path}: the target is empty. Put in a hundred examples of what you want, or "
-            "as many as you have."
-        )
-    if asked.source not in (None, SOURCE):
-        require_column(pool.table, asked.source, "--source", pool.path)
-    if asked.exclude_near is not None:
-        path, distance = asked.exclude_near
-        distance_of(distance)
-        usable(read(path, pool), asked.on_error)
-
-    copies = None if spec.min_distance is None else "--keep-duplicates"
-    limits = options["limits"]
-    if limits is not None:
-        labels = Input(pool.table, pool.path).column(limits.labels, "limits")
-        limits = replace(limits, labels=labels)
-    asked_of_rows = {name: options[name] for name in ("min_distance", "compute", "seed")}
-    conditions: Any = {**asked_of_rows, "metric": "cosine", "limits": limits}
-    require_choosable(asked.k, pool, target, method, asked.on_error, conditions, copies=copies)
-    others = {path: read(path, pool) for path in asked.benchmarks or ()}
-    if not asked.keep_duplicates:
-        others = {asked.target: target, asked.pool: pool, **others}
-    remedy = copies or f"without --benchmarks {' '.join(others)}"
-    meaning = {}
-    if asked.decontaminate != "words":
-        if not asked.benchmarks:
-            raise InvalidInputError(
-                f"{asked.decontaminate} needs benchmarks. Name their files.",
-                parameter="decontaminate",
-            )
-        own = {name: getattr(features, name) for name in ("device", "cache", "progress")}
-        meaning = dict.fromkeys(asked.benchmarks or (), partial(sentence_vectors, **own))
-    return pool.columns, word_rules(asked.k, pool, others, remedy, meaning)
-
-
-def _without_copies(problem: Problem, path: str) -> Problem:
-    """The problem without rows that are near to the target's."""
-    from uniproto.problem.near import near_targets
-
-    assert problem.twin_distance is not None
-    source, target = (each.embedded.rows for each in problem.given.inputs)
-    near = near_targets(problem.costs.restrict(source, target), problem.twin_distance)
-    return problem.excluding(
-        path, replace(near, rows=source[near.rows], nearest=target[near.nearest])
-    )
 
 
 def chosen_lines(rows: list[dict[str, Any]], selection: Selection, problem: Problem) -> str:
@@ -268,7 +192,7 @@ def finetune_command(
     items: Items,
     rows: list[dict[str, Any]],
     output: Path,
-    target: Items,
+    target: Input,
 ) -> str | None:
     """The command that trains on the chosen rows as they were compared; none without answers.
 
@@ -302,8 +226,8 @@ def finetune_command(
         words += ["--source", asked.source]
     size = str(max(1, min(_BATCH, asked.k // 8)))
     words += ["--pool", size, "--keep", size, "--epochs", "3"]
-    validates = target.columns == items.columns
-    words += ["--validation-data", asked.target] if validates else []
+    validates = target.items.columns == items.columns
+    words += ["--validation-data", str(target.name)] if validates else []
     words += ["--out", f"{output}-model", *([] if model else ["--model"])]
     return " ".join(map(_quoted, words))
 

@@ -158,12 +158,13 @@ def problem_of(spec: SelectSpec) -> Problem:
 def distance_of(text: str) -> float:
     """The distance of --exclude-near."""
     try:
-        return require_distance(float(text), "exclude_near")
+        distance = float(text)
     except ValueError:
         raise InvalidInputError(
             f"must be a file and a distance, such as FILE 0.05, not {text!r}.",
             parameter="exclude_near",
         ) from None
+    return require_distance(distance, "exclude_near")
 
 
 def near_file(problem: Problem, path: str, distance: float) -> NearRows:
@@ -261,7 +262,8 @@ def recorded_command(
         words += [str(word) for flag, of in given.items() if of for word in (flag, of)]
         return [*words, "-o", folder]
     near = manifest.get("excluded", {}).get("near", [])
-    spec = spec_of({**call, **own, "exclude_near": [*map(str, near[0])] if near else None})
+    near = [*map(str, near[0])] if near else None
+    spec = spec_of({"exclude_near": near, **own, **call})
     if spec is None:
         return None
     name, options = "select", options_of(spec)

@@ -411,5 +411,5 @@ class CurateSpec(EmbeddingSpec, LanguageSpec):
         return replace(spec, min_distance=None) if self.keep_duplicates else spec
 
 
-# Which `select` does not know.
-OWN = ("source", "benchmarks", "decontaminate", "keep_duplicates", "no_page")
+# Recorded: what a call of `select` does not say.
+OWN = ("source", "benchmarks", "decontaminate", "exclude_near", "keep_duplicates", "no_page")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uniproto.data.tables import Input
 from uniproto.errors import InputFileError
 from uniproto.features.model_features import Images, ModelFeatures, Text
 from uniproto.features.preparation import Preparation
@@ -67,6 +68,8 @@ def recorded(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Input) and value.path is not None:
+        value = value.path
     if isinstance(value, Path):
         return os.fspath(value)
     if isinstance(value, np.generic):

@@ -56,7 +56,8 @@ _FORMAT = 1
 _MOST_READINGS = 50
 _OF_CERTIFICATE = ("lower_bound", "absolute_gap", "relative", "converged", "steps", "seconds")
 _OF_QUESTION = ("arguments", "command", "excluded")
-_UNPROVEN = ("why", "least")  # notes that nothing in a folder can be compared with
+# Notes that nothing in a folder can be compared with, and those that are a file of it.
+_NOT_RECORDED = ("why", "least", "dropped")
 _DETAILS = ("method", "options", "metric", "bandwidth", "seed", "beta", "notes", "timings")
 
 
@@ -152,7 +153,7 @@ def _of_update(made: Updated | None) -> dict[str, Any]:
 
 
 def _recorded_notes(notes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: note for name, note in notes.items() if name not in _UNPROVEN}
+    return {name: note for name, note in notes.items() if name not in _NOT_RECORDED}
 
 
 def named_rows(

@@ -239,8 +239,8 @@ def test_too_few_rows_left_by_words_are_refused_before_a_model_looks(model, unlo
     told = capsys.readouterr().err
     assert "the 0 of 120 rows that may be chosen" in told
     assert "120 repeat bench.jsonl (same question, such as row 0: '" in told
-    assert "without --benchmarks bench.jsonl" in told
-    with pytest.raises(UniprotoError, match=r"repeat benchmarks \(same question.*benchmarks=None"):
+    assert "leave out --benchmarks" in told
+    with pytest.raises(UniprotoError, match=r"repeat benchmarks \(same question.*'benchmarks'"):
         uniproto.lm.curate(
             copies, TARGET_ROWS, K, model=model, benchmarks=POOL_ROWS, min_distance=None
         )
@@ -598,6 +598,23 @@ def test_in_python(model):
     table = pa.Table.from_pylist(POOL_ROWS)
     same = uniproto.lm.curate(table, pa.Table.from_pylist(TARGET_ROWS), K, **options)
     np.testing.assert_array_equal(same.indices, selection.indices)
+
+
+def test_the_command_and_the_call_write_the_same_files(model, capsys):
+    write("bench.jsonl", [POOL_ROWS[7]])
+    write("more.jsonl", [POOL_ROWS[9]])
+    near = ("--exclude-near", "more.jsonl", "1e-6", "--benchmarks", "bench.jsonl")
+    assert curate(model, *near, "--no-page", "--quiet") == 0
+    asked = {"benchmarks": ["bench.jsonl"], "exclude_near": ("more.jsonl", 1e-6)}
+    found = uniproto.lm.curate("pool.jsonl", "wanted.jsonl", K, **by_gradients(model), **asked)
+    found.save("call")
+    for name in ("selection.parquet", "prototypes.parquet", "excluded.csv"):
+        assert Path("out", name).read_bytes() == Path("call", name).read_bytes()
+    records = (json.loads(Path(folder, "manifest.json").read_text()) for folder in ("out", "call"))
+    one, other = records
+    assert one["excluded"] == other["excluded"]
+    assert one["arguments"] == other["arguments"]
+    assert main(["verify", "call"]) == 0, capsys.readouterr().out
 
 
 class Streamed:

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.examples import is_plain_text
+from uniproto.data.tables import Input
 from uniproto.errors import (
     InfeasibleError,
+    InputFileError,
     InvalidInputError,
+    asking,
     known_keywords,
+    quoted,
     require_int,
     require_name,
     warn_of_data,
@@ -83,8 +87,9 @@ def curate(
         min_distance: drop rows that repeat the words of the target or of an earlier row, and rows
             at most this far from a chosen row or from the target: "auto", a hundredth of the median
             distance; a distance; or None, drop nothing.
-        benchmarks: rows of benchmarks, in any of the forms of a pool. No row that repeats a
-            question or a long answer of them is chosen (see `uniproto.lm.curation.overlap`).
+        benchmarks: rows of benchmarks, in any of the forms of a pool, or the paths of several. No
+            row that repeats a question or a long answer of them is chosen (see
+            `uniproto.lm.curation.overlap`).
         decontaminate: how repeated questions of `benchmarks` are found: `words`, or
             `words+meaning`, which finds paraphrases, too, by embeddings of the sentences that are a
             row's own (see `uniproto.lm.curation.meaning`).
@@ -107,7 +112,8 @@ def curate(
     if hasattr(model, "save_pretrained"):
         return _by_loaded_model(model, tokenizer, {**locals()})
     require_name("decontaminate", decontaminate, DECONTAMINATE)
-    if decontaminate != DECONTAMINATE[0] and benchmarks is None:
+    tests = _every(benchmarks)
+    if decontaminate != DECONTAMINATE[0] and not tests:
         raise InvalidInputError(
             f"{decontaminate!r} needs benchmarks. Pass their rows.", parameter="decontaminate"
         )
@@ -120,58 +126,58 @@ def curate(
         items = looked.items(source)
     aim = read_rows(target, "target", looked)
     aims = looked.items(aim, items)
+    if not len(aims):
+        raise InputFileError(
+            f"{aim.name}: the target is empty. Put in a hundred examples of what you want, or "
+            "as many as you have."
+        )
     others, nearest = None, 0.0
     if exclude_near is not None:
         nearest = require_distance(exclude_near[1], "exclude_near")
         others = looked.items(read_rows(exclude_near[0], "exclude_near", looked), items)
         usable(others, looked.on_error)
-    conditions: ProblemOptions = {
-        "metric": "cosine", "limits": limits, "min_distance": min_distance, "compute": compute,
-        "seed": seed,
+    asked: ProblemOptions = {
+        "limits": limits, "min_distance": min_distance, "compute": compute, "seed": seed
     }  # fmt: skip
-    copies = None if min_distance is None else "min_distance=None"
-    labels = limits and NamedColumns(source).of_source(limits.labels, "limits")
-    rehearsed: ProblemOptions = {
-        **conditions, "limits": limits and replace(limits, labels=labels)
-    }  # fmt: skip
-    require_choosable(k, items, aims, chosen, looked.on_error, rehearsed, copies=copies)
-    compared = {} if min_distance is None else {"target": aims, "pool": items}
-    meaning: dict[str, Embed | None] = {}
-    if benchmarks is not None:
-        compared["benchmarks"] = looked.items(read_rows(benchmarks, "benchmarks", looked), items)
-        if decontaminate == DECONTAMINATE[1]:
-            meaning["benchmarks"] = partial(
-                sentence_vectors, device=looked.device, cache=looked.cache, progress=progress
-            )
-    found = word_rules(k, items, compared, copies or "benchmarks=None", meaning)
+    _require_choosable(k, items, aims, chosen, looked.on_error, asked)
+    compared = {} if min_distance is None else {str(aim.name): aims, str(source.name): items}
+    read = [read_rows(each, "benchmarks", looked) for each in tests]
+    tested = {str(each.name): looked.items(each, items) for each in read}
+    embed = partial(
+        sentence_vectors, device=looked.device, cache=looked.cache, progress=looked.progress
+    )
+    meaning = {} if decontaminate == DECONTAMINATE[0] else dict.fromkeys(tested, embed)
+    found = word_rules(k, items, {**compared, **tested}, meaning)
     of_others = None if others is None else looked.embed(others)
-    asked: ProblemOptions = {**conditions, "features": looked}
     given = [each.content if each.path is None else each for each in (source, aim)]
-    problem = Problem(*given, **asked)
+    options: ProblemOptions = {**asked, "features": looked}
+    problem = Problem(*given, **options)
     of_pool, of_target = (each.embedded for each in problem.given.inputs)
+    every = [(name, near.only(of_pool.rows)) for name, near in found.items()]
     if problem.twin_distance is not None:
         near = near_targets(problem.costs, problem.twin_distance)
         # A row without a vector has that of another.
         place = np.searchsorted(of_target.rows, near.nearest, side="right") - 1
-        found["target "] = replace(near, nearest=of_target.rows[np.maximum(place, 0)])
-    if of_others is not None:
+        near = replace(near, nearest=of_target.rows[np.maximum(place, 0)])
+        every.append((str(aim.name), near.only(of_pool.rows)))
+    if others is not None and of_others is not None:
         near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
-        found["exclude_near"] = replace(
-            near, rows=of_pool.rows[near.rows], nearest=of_others.rows[near.nearest]
-        )
-    known = set(of_pool.rows.tolist())
-    dropped = {
-        row: reason
-        for name, those in found.items()
-        for row, reason in those.reasons(name.strip())
-        if row in known
-    }
-    for name, those in found.items():
-        problem = problem.excluding(name.strip(), those.only(of_pool.rows))
-    problem = problem.with_k(k)
-    selection = run_method(problem, chosen, progress=progress)
+        near = replace(near, rows=of_pool.rows[near.rows], nearest=of_others.rows[near.nearest])
+        every.append((str(others.path), near))
+    for name, near in every:
+        problem = problem.excluding(name, near)
+    selection = run_method(problem.with_k(k), chosen, progress=progress)
+    dropped = {row: reason for name, near in every for row, reason in near.reasons(name)}
     selection.details.notes["dropped"] = dict(sorted(dropped.items()))
     return selection
+
+
+def _every(benchmarks: Any) -> list[Any]:
+    """The benchmarks: none, one in any form, or the paths of several."""
+    several = benchmarks if isinstance(benchmarks, list | tuple) else None
+    if several is not None and all(isinstance(each, str | os.PathLike) for each in several):
+        return list(several)
+    return [] if benchmarks is None else [benchmarks]
 
 
 def _features(model: Any, features: Any, progress: bool | None) -> ModelFeatures:
@@ -204,43 +210,39 @@ def _by_loaded_model(model: Any, tokenizer: Any, question: dict[str, Any]) -> Se
         for each in (model, tokenizer):
             each.save_pretrained(folder)
         found: Selection = curate(**{**question, "model": folder, "tokenizer": None})
+    found.details.asked = {}  # that folder is gone: no record could be checked
     return found
 
 
-def require_choosable(
-    k: int,
-    pool: Items,
-    target: Items,
-    method: Method,
-    on_error: str,
-    conditions: ProblemOptions,
-    *,
-    copies: str | None,
+def _require_choosable(
+    k: int, pool: Items, target: Items, method: Method, on_error: str, asked: ProblemOptions
 ) -> None:
-    """Refuse, before a model looks, a k and conditions that the usable rows cannot meet.
-
-    `copies` says how to keep copies, if they are dropped.
-    """
+    """Refuse, before a model looks, a k and conditions that the usable rows cannot meet."""
     targets, known = sum(usable(target, on_error)), usable(pool, on_error)
     if pool.kind != "images":
-        require_enough(k, compress(pool, known), target, len(pool), copies=copies)
+        with_copies = asked["min_distance"] is None
+        require_enough(k, compress(pool, known), target, len(pool), with_copies=with_copies)
+    if (limits := asked["limits"]) is not None:
+        named = NamedColumns(Input(pool.table, pool.path))
+        limits = replace(limits, labels=named.of_source(limits.labels, "limits"))
     unusable = np.flatnonzero(~np.array(known, bool))
-    asked: ProblemOptions = {**conditions, "exclude": unusable}
-    rehearse(method, k, len(pool), targets, **asked)
+    rehearsed: ProblemOptions = {
+        **asked, "limits": limits, "metric": "cosine", "exclude": unusable
+    }  # fmt: skip
+    rehearse(method, k, len(pool), targets, **rehearsed)
 
 
 def word_rules(
     k: int,
     pool: Items,
     others: Mapping[str, Items],
-    remedy: str,
-    meaning: Mapping[str, Embed | None] | None = None,
+    meaning: Mapping[str, Embed] | None = None,
 ) -> dict[str, NearRows]:
     """The rows of a pool that repeat others, or earlier ones of it; no language model looks.
 
     `others` by name, the pool itself among them where its copies are dropped; `meaning` has a model
-    of sentences for those that must not be repeated in other words, either; `remedy` says how to
-    keep what is dropped. Refuses a k that these rules leave too few rows for.
+    of sentences for those that must not be repeated in other words, either. Refuses a k that these
+    rules leave too few rows for.
     """
     if pool.kind == "images":
         return {}
@@ -249,14 +251,14 @@ def word_rules(
     listed = repeats(pool, [others[name] for name in names], itself=bool(itself))
     found = dict(zip([*names, *itself], listed, strict=True))
     for name, embed in (meaning or {}).items():
-        if embed is not None and name in found:
-            by_words = {one.row for one in found[name]}
-            found[name] += same_meaning(pool, others[name], embed, but=by_words)
+        by_words = {one.row for one in found[name]}
+        found[name] += same_meaning(pool, others[name], embed, but=by_words)
     dropped = {one.row for those in found.values() for one in those}
     share, left = len(dropped) / max(1, len(pool)), len(pool) - len(dropped)
     name, those = max(found.items(), key=lambda each: len(each[1]), default=("", []))
     if left < k:
         rule = Counter(one.rule for one in those).most_common(1)[0][0]
+        remedy = _keeping_copies() if itself else f"leave out {quoted('benchmarks')}"
         raise InfeasibleError(
             f"must not exceed the {left:,} of {len(pool):,} rows that may be chosen (got {k}): "
             f"{len(those):,} repeat {name} ({rule}, such as row {those[0].row}: "
@@ -271,6 +273,10 @@ def word_rules(
             f"({len(those):,}) for {name}. {times:,} share {shared!r}."
         )
     return {name: as_near_rows(those) for name, those in found.items()}
+
+
+def _keeping_copies() -> str:
+    return asking("min_distance=None", "keep_duplicates")
 
 
 def as_near_rows(found: Sequence[Repeat]) -> NearRows:
@@ -317,24 +323,24 @@ def rehearse(method: Method, k: int, rows: int, targets: int, **conditions: Any)
 
 
 def require_enough(
-    k: int, usable: Iterable[Any], target: Iterable[Any], of: int, *, copies: str | None
+    k: int, usable: Iterable[Any], target: Iterable[Any], of: int, *, with_copies: bool
 ) -> None:
     """Refuse a k that unusable rows and exact copies leave too few of the pool's rows for.
 
-    `usable` are the contents of the pool's `of` rows that can be embedded; `copies` says how to
-    allow copies of each other and of the target, None that they are allowed.
+    `usable` are the contents of the pool's `of` rows that can be embedded; copies of each other and
+    of the target count only `with_copies`.
     """
-    if copies is None:
+    if with_copies:
         which, left = "can be embedded", sum(1 for _ in islice(usable, k))
         remedy = "Lower k, or bring more rows."
     else:
         which = "can be embedded and are no copies of each other or of the target"
         left, seen = 0, set(map(repr, target))
-        for each in filter(lambda said: said not in seen, map(repr, usable)):
+        for each in filter(lambda content: content not in seen, map(repr, usable)):
             seen.add(each)
             if (left := left + 1) == k:  # enough: no more need be kept in memory
                 break
-        remedy = f"Lower k, bring more rows, or allow copies: {copies}."
+        remedy = f"Lower k, bring more rows, or allow copies: {_keeping_copies()}."
     if left < k:
         raise InfeasibleError(
             f"must not exceed the rows of the pool that {which}, {left:,} of {of:,} (got {k}). "

@@ -25,10 +25,13 @@ _STREAMED_AT_ONCE = 10_000  # rows
 
 def read_rows(values: Any, parameter: str, features: ModelFeatures) -> Input:
     """A file with its rows, or an Arrow table of the rows of anything else."""
+    if isinstance(values, Input):  # read already
+        return values
     if not isinstance(values, str | os.PathLike):
         return Input(_table(values, parameter), parameter=parameter)
-    path = local_data(os.fspath(values), cache_folder() / "datasets")
-    return opened(path, parameter, None, features)
+    kept = features.cache if isinstance(features.cache, str | os.PathLike) else cache_folder()
+    path = local_data(os.fspath(values), Path(kept, "datasets"))
+    return opened(Path(path), parameter, None, features)
 
 
 def _table(values: Any, parameter: str) -> pa.Table:
