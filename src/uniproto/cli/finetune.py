@@ -140,9 +140,9 @@ def _value(option: Field[Any], kind: Any, value: Any) -> Any:
 
 def print_summary(result: Mapping[str, Any], out: str) -> None:
     settings, first, last = result["settings"], result["first"], result["last"]
-    said = "{method}, per {mode}: {keep} of {pool} examples, ".format_map(settings)
+    line = "{method}, per {mode}: {keep} of {pool} examples, ".format_map(settings)
     epochs = settings["epochs"]
-    print(said + (f"{settings['steps']:,} steps" if epochs is None else f"{epochs:g} epochs"))
+    print(line + (f"{settings['steps']:,} steps" if epochs is None else f"{epochs:g} epochs"))
     print(f"  training rows    {sum(result['train_rows'].values()):,}")
     if result["too_long"]:
         length = f"of more than {settings['max_length']} tokens"

@@ -60,7 +60,7 @@ def question(spec: SelectSpec) -> dict[str, Any]:
         groups = Groups(spec.groups, budgets=budgets_of(spec.budgets))
     compute = Compute(spec.memory, spec.device, spec.neighbours)
     target, sample = None if spec.target is None else Path(spec.target), spec.target_sample
-    said = {
+    given = {
         "source": Path(spec.pool),
         "target": target if sample is None else TargetSample(sample, target),
         "features": features_of(spec),
@@ -72,7 +72,7 @@ def question(spec: SelectSpec) -> dict[str, Any]:
         "exclude": row_numbers(spec.exclude, "exclude"),
         "compute": None if compute == Compute() else compute,
     }
-    return {**_plain_options(spec), **said}
+    return {**_plain_options(spec), **given}
 
 
 def _plain_options(spec: SelectSpec) -> dict[str, Any]:

@@ -106,8 +106,8 @@ def limits_of(at_most: Texts, at_least: Texts, budget: Texts) -> Limits | None:
                 found[limit] |= dict(_counts(counts, name))
     if column is None:
         return None
-    said = {name: _limit(counts) for name, counts in found.items()}
-    return Limits(column, **said)
+    parsed = {name: _limit(counts) for name, counts in found.items()}
+    return Limits(column, **parsed)
 
 
 def _limit(counts: dict[str, int]) -> Any:

@@ -92,8 +92,8 @@ def recorded_problem(
         recorded_command(call, manifest, str(folder))  # which people will read
         problem = Problem(**_of_files(folder, manifest, call, moved or ()))
         for role, found in (problem.identities() or {}).items():
-            said = manifest["inputs"][role]
-            if found != (said and {**said, "path": found and found["path"]}):
+            record = manifest["inputs"][role]
+            if found != (record and {**record, "path": found and found["path"]}):
                 raise ChangedInputError(
                     f"{folder}: the {role} must be what the folder was made from, with the same "
                     "rows, columns, texts, pictures and model. It is not. Restore it, or run the "
@@ -198,13 +198,14 @@ def _input_path(
     """
     from uniproto.features.files import input_digest
 
-    said = record["path"].removeprefix("file://")
-    if "://" in said and not moved:
+    listed = record["path"].removeprefix("file://")
+    if "://" in listed and not moved:
         raise InputFileError(
-            f"{said}: an address in a store is read only where a person names it, not where a "
-            f"record does. If it is right, name it, and it is fetched: --input {shlex.quote(said)}."
+            f"{listed}: an address in a store is read only where a person names it, not where a "
+            f"record does. If it is right, name it, and it is fetched: "
+            f"--input {shlex.quote(listed)}."
         )
-    recorded = [said]
+    recorded = [listed]
     if place and place["relative"] is not None:
         recorded.append(os.path.normpath(folder.resolve() / place["relative"]))
     by_person = [_copied(text) if "://" in text else text for text in moved]
@@ -222,7 +223,7 @@ def _input_path(
             "since. Restore it, or run the selection again."
         )
     raise InputFileError(
-        f"{said}: the input must be the file that {folder} was made from. It could not be opened "
+        f"{listed}: the input must be the file that {folder} was made from. It could not be opened "
         "(there is no such file). If it has moved, name the place where it is now: --input FILE "
         "(once for each input file that has moved)."
     )

@@ -201,8 +201,8 @@ def _comparison(folder: Path, selection: Selection) -> dict[str, Any] | None:
 
 def _commands(made: str, spec: ReportSpec) -> list[tuple[str, str]]:
     """What made the selection, and the page."""
-    said = replace(spec, open=False, quiet=False)
-    page = shlex.join(["uniproto", "report", spec.folder, *options_of(said)])
+    plain = replace(spec, open=False, quiet=False)
+    page = shlex.join(["uniproto", "report", spec.folder, *options_of(plain)])
     return [*([("The selection", made)] if made else []), ("This page", page)]
 
 

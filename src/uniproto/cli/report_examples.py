@@ -211,11 +211,11 @@ def _only_column_of_pairs(data: Input) -> str | None:
 
 
 def _fields(data: Input, id_column: str | None) -> Any:
-    """What stands beside a row: the columns of its table; of an array the page knows the values."""
+    """What is shown with a row: the columns of its table; of an array the page knows the values."""
     if data.table is None:
         return None
     hidden = [] if id_column is None else [id_column]
-    if len(data.feature_columns) == 1:  # a list of features, which nobody reads
+    if len(data.feature_columns) == 1:  # a list of features, which is not for people
         kind = data.table.schema.field(data.feature_columns[0]).type
         hidden += data.feature_columns if pa.types.is_nested(kind) else ()
     return fields_of(data.table, hidden)

@@ -47,7 +47,7 @@ def run_on_ray(spec: SelectSpec, method: Method, output: Path) -> None:
     shown = False if spec.quiet else None
     cluster = Cluster(spec.address, spec.num_cpus)
     options = {name: asked[name] for name in ProblemOptions.__annotations__}
-    # Paths are looked at here, so what is wrong with them is said before Ray starts.
+    # Paths are looked at here, so that errors come before Ray starts.
     request = make_request(
         cluster,
         spec.pool,

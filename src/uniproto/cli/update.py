@@ -115,11 +115,11 @@ def run(options: argparse.Namespace) -> None:
     if options.certify:
         selection.certify(as_time_limit(options.certify)[1], progress=shown)
     page = update_page(selection, problem, title=Path(options.new).name, command=options.typed)
-    said = {name: vars(options)[name] for name in ("changes", "k", "target")}
+    asked = {name: vars(options)[name] for name in ("changes", "k", "target")}
     save_selection(
         selection,
         output,
-        record={"command": {"earlier": options.folder, "new": options.new, **said}},
+        record={"command": {"earlier": options.folder, "new": options.new, **asked}},
         files={PAGE_OF_CHANGES: page},
     )
     if not options.quiet:
@@ -141,9 +141,9 @@ def asked_anew(
         )
     if "preparation" in manifest:
         preparation = Preparation.from_record(manifest["preparation"])
-        said = as_columns(features)
+        asked = as_columns(features)
         features = Columns(
-            prepare=preparation, id=said.id, labels=said.labels, encoding=said.encoding
+            prepare=preparation, id=asked.id, labels=asked.labels, encoding=asked.encoding
         )
     metric, kernels = manifest["metric"], {kind.metric: kind for kind in (RBF, Laplacian)}
     if manifest["bandwidth"] is not None:

@@ -1,6 +1,7 @@
 """What a saved result claims, recomputed from its files and from its inputs.
 
-Tolerances come from the costs in use: no price, and no cost that nobody pays, excuses anything.
+Tolerances come from the costs in use: they do not grow with prices, nor with
+costs that the plan does not pay.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from uniproto.transport.prototypes import transport
 _SUMS = 1e-12  # how far rounding puts costs off, as a share of them
 _SHARES = 1e-9  # the same of sums of shares, and of bounds, which add up as many numbers
 _PROVEN_ENTRIES = 200_000_000  # costs up to which a bound is proven in double precision
-_EMBEDDED = 1e-5  # vectors computed anew, in other batches, are off by as much
+_EMBEDDED = 1e-5  # vectors computed again, in other batches, are off by as much
 # Costs that rise to 1 or 2 are made of rows of length 1, or of a curve, which are rounded as such.
 _BOUNDED = dict.fromkeys(("cosine", "rbf", "laplacian"), 1e-14)
 _WRITTEN = 1e-6  # of a cost in chosen.jsonl: it is rounded
@@ -70,7 +71,7 @@ class Check(NamedTuple):
 
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """The files of a result that are not those of its manifest."""
-    digests = said if isinstance(said := manifest.get("files"), dict) else {}
+    digests = found if isinstance(found := manifest.get("files"), dict) else {}
     optional = (PROTOTYPES, PROTOTYPES_CSV, CERTIFICATE, CHOSEN, EXCLUDED)
     there = {name for name in optional if place_of(folder, MANIFEST, name).exists()}
     return sorted(
@@ -83,7 +84,7 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def record_check(result: Result) -> Check:
-    """What the record says of the question, which people read, beside the inputs."""
+    """Whether what the record says of the question, which people read, is true of the inputs."""
     manifest, problem, call = result.manifest, result.problem, result.call
     method = as_method(call["method"])
     notes = {
@@ -233,7 +234,7 @@ def plan_check(result: Result) -> Check:
 
 
 def _slack(result: Result) -> float:
-    """How far vectors that were computed anew may put any cost off."""
+    """How far vectors that were computed again may put any cost off."""
     embedded = "embedding" in result.manifest["inputs"]["source"]
     return _EMBEDDED * result.problem.costs.ceiling if embedded else 0.0
 
@@ -286,18 +287,18 @@ def _paid(result: Result) -> tuple[NDArray[np.float64], float]:
 
 
 def certificate_checks(result: Result) -> Iterator[Check]:
-    """The proof that no choice costs less, the lower bound and the gap, as far as they are said."""
+    """The proof that no choice costs less, the lower bound and the gap, where they are recorded."""
     selection, problem = result.selection, result.problem
     certificate, proof = selection.certificate, None
     if selection.details.proof is not None or (certificate and certificate.proof is not None):
         proof = prove(problem, selection.indices, Budget(), _slack(result), patience=_PATIENCE)
-        said = {
+        recorded = {
             selection.details.proof,
             selection.details.proof if certificate is None else certificate.proof,
         }
         claim = f"no choice of {problem.k} rows costs less: the proof was found again"
         found = "there is none" if proof is None else proof.why
-        yield Check(claim, proof is not None and said == {proof.why}, found)
+        yield Check(claim, proof is not None and recorded == {proof.why}, found)
     if certificate is None:
         return
     yield bound_check(result, None if proof is None else proof.least)
@@ -311,7 +312,7 @@ def certificate_checks(result: Result) -> Iterator[Check]:
 
 
 def bound_check(result: Result, least: float | None = None) -> Check:
-    """The lower bound beside what the prices prove, or beside `least`, which is proven."""
+    """The lower bound against what the prices prove, or against `least`, which is proven."""
     certificate, problem = result.selection.certificate, result.problem
     assert certificate is not None
     paid, rounding = _paid(result)

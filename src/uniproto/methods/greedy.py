@@ -112,7 +112,7 @@ class Greedy:
         from uniproto.problem.allowed import Pool
 
         self.check(problem)
-        # Only these two ask for one row at a time, so that near-duplicates may be told late.
+        # Only these two ask for one row at a time, so that near-duplicates may be found late.
         lazy = self.sample is None and self.gains == "approx" and isinstance(self.plan, str)
         size = None if self.sample is None else partial(_sample_size, self.sample)
         pool = Pool(problem, size, lazy=lazy)

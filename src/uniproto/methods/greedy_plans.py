@@ -216,7 +216,7 @@ def pick_entropic(
         warn_of_data(
             f"Entropic plans did not converge (up to {violation:.0%} of their mass is beyond what "
             "targets take), and the rows may be worse than random ones: "
-            f"reg={reg:g} is small beside costs of up to {costs.ceiling:.3g}. "
+            f"reg={reg:g} is small compared with costs of up to {costs.ceiling:.3g}. "
             f"Raise {quoted('reg')} or {quoted('iterations')}, or use the plan 'extend'."
         )
     return run.finish(unconverged_plans=unconverged, marginal_violation=violation)

@@ -23,7 +23,7 @@ from uniproto.runtime.progress import Progress
 class LESS:
     """The k rows of largest influence Σ_t η_t Σ_j ν_j cos(Γ_t(x), ∇_t(y_j)) on the target's loss.
 
-    A row of features holds its gradients at `checkpoints` checkpoints of a warm-up run, one beside
+    A row of features holds its gradients at `checkpoints` checkpoints of a warm-up run, one next to
     the other, all of one width: those of the pool as steps of Adam, those of the target plain
     (`uniproto.features.gradients` with `lora=True`, and `adam=True` for the pool). `rates` are the
     learning rates η_t; all equal where none are given. Gains are the influences.

@@ -195,7 +195,7 @@ def _densities(
 
 
 def rows_spread(count: int, most: int = 64) -> NDArray[np.intp]:
-    """At most so many row numbers, evenly spread.
+    """At most `most` row numbers, evenly spread.
 
     >>> rows_spread(5), len(rows_spread(1000))
     (array([0, 1, 2, 3, 4]), 64)

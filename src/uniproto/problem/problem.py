@@ -85,7 +85,8 @@ class Problem:
     Build it once and ask it often: `uniproto.select(problem, k)`, `uniproto.compare(problem, k)`,
     `uniproto.path(problem)`. `uniproto.select(source, k, …)` is the short form.
 
-    A pandas Series beside a data frame (groups, labels, weights, masks) is matched by its index.
+    A pandas Series passed with a data frame (groups, labels, weights, masks) is matched by its
+    index.
     A target with the very rows of the source counts as the source, everywhere; `same_set` says
     so. The rows and columns of a matrix of costs are always two sets.
 
@@ -365,7 +366,7 @@ class Problem:
         target_rows: NDArray[np.intp],
         target_weights: NDArray[np.float64] | None,
     ) -> Problem:
-        """The problem among some of its rows, which are numbered anew, with these weights."""
+        """The problem among some of its rows, which are renumbered, with these weights."""
         place = np.full(self.m, -1)
         place[source_rows] = np.arange(len(source_rows))
         initial, candidates = place[self.initial], place[self.candidates]
@@ -385,7 +386,7 @@ class Problem:
     def drawn_targets(
         self, size: int, random: np.random.Generator
     ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
-        """So many random targets, drawn as often as their weight says, and their new weights."""
+        """`size` random targets, drawn as often as their weight says, and their new weights."""
         if self.target_weights is None:
             return np.sort(random.permutation(self.n)[:size]), None
         drawn = random.choice(self.n, size, p=self.target_weights / self.target_weights.sum())
@@ -400,7 +401,7 @@ class Problem:
         return NamedColumns(*self.given.inputs).both(labels, parameter)
 
     def twins(self, row: int) -> NDArray[np.intp]:
-        """Positions among the candidates of rows too close to `row` to be chosen beside it."""
+        """Positions among the candidates of rows too close to `row` to be chosen with it."""
         if self.twin_distance is None:
             return np.empty(0, np.intp)
         return np.flatnonzero(self.costs.twins(row, self.twin_distance)[self.candidates])
@@ -408,7 +409,7 @@ class Problem:
     def too_few_distinct(self, found: int) -> InfeasibleError:
         if self.twin_distance is None:
             return InfeasibleError(
-                f"cannot hold beside the earlier prototypes that must stay: got {found} of "
+                f"cannot hold together with the earlier prototypes that must stay: got {found} of "
                 f"{self.k} rows. Allow more changes, or raise the limits.",
                 parameter="limits",
             )
@@ -490,8 +491,8 @@ def takes_problem_options(function: Callable[_Given, _Returned]) -> Callable[_Gi
     text = inspect.getdoc(Problem)
     if text and function.__doc__:  # Python may run without docstrings
         options = text[text.index("    features:") : text.index("\n\n", text.index("    seed:"))]
-        said = inspect.cleandoc(function.__doc__)
-        function.__doc__ = said.replace("    problem: as for `Problem`.", options)
+        text = inspect.cleandoc(function.__doc__)
+        function.__doc__ = text.replace("    problem: as for `Problem`.", options)
     return known_keywords(function, ProblemOptions.__annotations__)
 
 

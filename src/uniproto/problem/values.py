@@ -214,14 +214,14 @@ def as_columns(features: Any) -> Columns:
 
 def ignoring(features: Any, name: str) -> Any:
     """The same `features`, in which one more is no feature; a transformer knows its own."""
-    said = as_columns(features)
-    if said.prepare is None or isinstance(said.prepare, bool):
-        return replace(said, ignore=[*said.ignore, name])
+    asked = as_columns(features)
+    if asked.prepare is None or isinstance(asked.prepare, bool):
+        return replace(asked, ignore=[*asked.ignore, name])
     return features
 
 
 def as_kind(parameter: str, value: Any, kind: type[Any], remedy: str) -> Any:
-    """A value that must be of one of our types, or None for what it is where nothing is said."""
+    """A value that must be of one of our types, or None where nothing is given."""
     if value is None or isinstance(value, kind):
         return value
     raise invalid(parameter, f"must be a {kind.__name__}(…)", repr(value), remedy)

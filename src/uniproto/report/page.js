@@ -60,7 +60,7 @@
   }
 
   const { colours, isDark, views } = uniprotoCharts;
-  window.uniproto = { views };  // for whoever opens the console
+  window.uniproto = { views };  // for the console
   uniprotoCharts.onTheme(() => drawAll());
 
   function draw(id, extra = {}, renderer = "svg") {
@@ -294,7 +294,7 @@
   function showDetail() {
     const panel = $("#detail");
     if (!panel) return;
-    const place = chosen === null ? 0 : chosen;  // nobody has chosen yet: the first one is an example
+    const place = chosen === null ? 0 : chosen;  // none is chosen yet: the first one is an example
     const one = prototypes[place];
     const card = cards[place];
     const copy = (selector) => { const found = $(selector, card); return found ? found.cloneNode(true) : null; };

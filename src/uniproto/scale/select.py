@@ -74,9 +74,9 @@ def select(
 
     Of the options of a `Problem`, labels, weights and groups are names of columns here, rows are
     compared as they are (`features` says which columns are features), `min_distance` must be a
-    number, and `include` and `limits` are not offered. `compute.memory` is that of each task beside
-    its shard and the target (default: 1 GiB); `compute.device` gives each task of the first round
-    a GPU where nodes have some (`auto`), none (`cpu`), or requires one (`cuda`).
+    number, and `include` and `limits` are not offered. `compute.memory` is that of each task,
+    besides its shard and the target (default: 1 GiB); `compute.device` gives each task of the first
+    round a GPU where nodes have some (`auto`), none (`cpu`), or requires one (`cuda`).
 
     Args:
         source: Parquet files: a path, a folder, a pattern such as `"pool/*.parquet"`, an address
@@ -164,9 +164,9 @@ def make_request(
         weighted = _column(labels, "target_weights", aim)
     require_name("device", compute.device, DEVICES)
     aside = [name for name in (grouped, weighted) if name is not None]
-    said = as_columns(problem.get("features"))
-    aside += [name for name in (said.id, said.labels) if name is not None]
-    columns = _columns(pool, said, aside, None, aim)
+    asked = as_columns(problem.get("features"))
+    aside += [name for name in (asked.id, asked.labels) if name is not None]
+    columns = _columns(pool, asked, aside, None, aim)
     metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
@@ -184,7 +184,7 @@ def make_request(
             device=compute.device,
         ),
         target_options=TargetOptions(
-            columns=_columns(aim, said, aside, (columns, pool.name), pool),
+            columns=_columns(aim, asked, aside, (columns, pool.name), pool),
             metric=metric,
             bandwidth=width,
             weights=weights,
@@ -202,20 +202,20 @@ def make_request(
 def refused_on_ray(problem: Mapping[str, Any]) -> list[str]:
     """The options that the two rounds have no answer to yet: refused, never ignored."""
     compute, groups = problem.get("compute"), problem.get("groups")
-    said = as_columns(problem.get("features"))
+    asked = as_columns(problem.get("features"))
     others = isinstance(groups, Groups) and groups.target not in (None, groups.labels)
     given = {
         "include": np.size(problem.get("include", ())) > 0,
         "limits": problem.get("limits") is not None,
         "neighbours": compute is not None and compute.neighbours != "exact",
-        "features": not (said.prepare is None or isinstance(said.prepare, bool)),
+        "features": not (asked.prepare is None or isinstance(asked.prepare, bool)),
         "groups.target": others,
         **{
-            f"features.{each.name}": getattr(said, each.name) != each.default
-            for each in fields(said)
+            f"features.{each.name}": getattr(asked, each.name) != each.default
+            for each in fields(asked)
             if each.name not in _COLUMNS_ON_RAY
         },
-        "features.prepare": said.prepare is True,
+        "features.prepare": asked.prepare is True,
     }
     return [name for name in given if given[name]]
 
@@ -231,18 +231,18 @@ def _column(name: Any, parameter: str, *shards: Shards) -> str:
 
 def _columns(
     shards: Shards,
-    said: Columns,
+    asked: Columns,
     aside: Collection[str],
     like: tuple[tuple[str, ...], str] | None,
     other: Shards,
 ) -> tuple[str, ...]:
     """The columns of features; those of a target in the order of its source's."""
-    if said.use is not None and like is not None:
+    if asked.use is not None and like is not None:
         require_columns(like[0], shards.schema.names, "features", shards.name)
         return like[0]
-    if said.use is not None:
-        return tuple(only_features(said.use, shards.schema.names, aside, shards.name))
-    ignored = ignored_columns(said.ignore, shards.schema, shards.name, others=other.schema.names)
+    if asked.use is not None:
+        return tuple(only_features(asked.use, shards.schema.names, aside, shards.name))
+    ignored = ignored_columns(asked.ignore, shards.schema, shards.name, others=other.schema.names)
     names = feature_columns(shards.schema, [*aside, *ignored], shards.name)
     return tuple(names if like is None else aligned_columns(names, shards.name, *like))
 

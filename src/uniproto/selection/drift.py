@@ -1,8 +1,8 @@
 """Whether new rows are still like those that a selection represents, and where they differ.
 
-Each number is given with what it is without drift, which halves of the old rows tell: prototypes of
+Each number is given with what it is without drift, which halves of the old rows show: prototypes of
 one half cost the other half more than their own. The test permutes old and new rows. Its level is
-exact because nothing it looks at knows which rows are new: columns are prepared anew on both
+exact because nothing it looks at knows which rows are new: columns are prepared again on both
 together, and the prototypes are of both.
 """
 
@@ -41,7 +41,7 @@ _FAR = 0.99  # of the old rows are nearer
 _CLEAR = 3.0  # standard deviations beyond which a part is named
 _MOST_NAMED = 5
 _FEWEST = 20  # rows of either set
-_COARSE = 8  # cells of the test, beside as many as there are prototypes
+_COARSE = 8  # cells of the test, next to one per prototype
 _SINGULAR = 1e-6  # of the largest: directions in which distances hardly vary
 
 Numbers = NDArray[np.float64]

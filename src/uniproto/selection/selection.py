@@ -142,7 +142,7 @@ class Selection:
         """Bound how much better any other k prototypes could be; sets `certificate`.
 
         Takes the constraints of the selection (`exclude`, `include`, groups) into account. Stops
-        when the bound no longer rises, or after so many `seconds`; a look at every row, without
+        when the bound no longer rises, or after `seconds`; a look at every row, without
         which there is no bound, may take as long again.
         """
         if seconds is not None:
@@ -469,7 +469,7 @@ class Selection:
 
         Tested by permutations at a level of 5 % (`alarm`, `p_value`). What the prototypes cost the
         new rows, how many of these are far from all of them, which prototypes gain or lose and
-        which columns make the difference: all beside what halves of the old rows differ by.
+        which columns make the difference: all next to what halves of the old rows differ by.
 
         Args:
             source: the new rows, or the path of a file.
@@ -553,8 +553,8 @@ class Selection:
                 allows.
         """
         named = NamedColumns(*self.details.given.inputs)
-        said = {"labels": labels, "text": text, "ids": ids, "groups": groups}
-        pairs = {name: named.both(values, name) for name, values in said.items()}
+        given = {"labels": labels, "text": text, "ids": ids, "groups": groups}
+        pairs = {name: named.both(values, name) for name, values in given.items()}
         for name, values in (("images", images), ("positions", positions)):
             is_pair = isinstance(values, tuple) and len(values) == 2
             pairs[name] = values if is_pair else (values, None)

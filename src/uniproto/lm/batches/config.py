@@ -39,7 +39,7 @@ class SelectionConfig:
             which long answers count more. Default: `example` with `uniproto`, otherwise `token`.
         metric, bandwidth, budgets: as in `BatchSelector`.
         keep_small: take small sources whole, with every method: names of sources; or a share of
-            the training data (0.01) below which a source is small; or, decided anew in every pool,
+            the training data (0.01) below which a source is small; or, decided in every pool,
             True or a number of examples as in `BatchSelector`. Default: True for `colm`.
         coordinates: compare only this many coordinates, as in `BatchSelector`.
         features: `gradient` (last block's value projection), `zeroth-order` (the same by two
@@ -65,7 +65,7 @@ class SelectionConfig:
             `text`, or `instruction` and `output`, or the tokens read back by the tokenizer.
         embedding_model: as in `uniproto.features.embed_text`.
         embeddings: one row per training example, in place of embedding texts.
-        measure_cost: log the selection's transport cost beside that of random choices.
+        measure_cost: log the selection's transport cost next to that of random choices.
         seed: of random draws; default that of the training arguments.
 
     >>> SelectionConfig(method="uniproto", mode="source", pool=32, keep=8).usual_features

@@ -112,10 +112,10 @@ def pick_medoids(part: Part, k: int) -> Rows:
 def pick_greats(part: Part, k: int) -> Rows:
     """GREATS: the largest expected fall of the validation loss, corrected after every pick.
 
-    s_i = η · mean over validation anchors v of ⟨g_i, g_v⟩; take the largest, then
-    s ← s − η²⟨g_taken, ·⟩, k times. The correction is of second order in the learning rate η: at
-    the tiny η of fine-tuning it vanishes beside s, and the method becomes the k largest s_i. Here
-    s is divided by η, which changes no pick and lets η be 0, as at the start of a warm-up.
+    s_i = η · mean over validation anchors v of ⟨g_i, g_v⟩; take the largest, then s ← s −
+    η²⟨g_taken, ·⟩, k times. The correction is of second order in the learning rate η: at the tiny η
+    of fine-tuning it vanishes compared with s, and the method becomes the k largest s_i. Here s is
+    divided by η, which changes no pick and lets η be 0, as at the start of a warm-up.
 
     Reference: Wang et al., "GREATS: online selection of high-quality data for LLM training in
     every iteration", NeurIPS 2024.

@@ -236,7 +236,7 @@ def _plain(label: Any) -> Any:
     return label.item() if hasattr(label, "item") else label
 
 
-# --- what is logged beside the loss --------------------------------------------------------------
+# --- what is logged with the loss ----------------------------------------------------------------
 
 
 class Window:

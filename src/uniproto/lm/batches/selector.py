@@ -154,7 +154,7 @@ class BatchSelector:
             number: with no more than that. Default: True for `colm`, otherwise False.
         coordinates: compare only this many coordinates, those with the largest mean magnitude over
             the pool, or over each source. Default: 2560 for `colm`, otherwise all.
-        learning_rate: the η of `greats`. It may be set anew before each call.
+        learning_rate: the η of `greats`. It may be changed before each call.
         seed: of the random draws. Call number t draws from (seed, t), so a resumed run repeats an
             uninterrupted one if `calls` and `carried` are set to what they were.
 

@@ -71,7 +71,7 @@ class SelectionMixin(_Hooks):
 
     `last_batch` is the micro-batch trained on last, `last_selection` its rows in the pool;
     `last_batches` and `last_selections` are those of the whole last step, one per accumulated
-    micro-batch. What is logged beside the loss: `selected/SOURCE` (examples per step; of data whose
+    micro-batch. What is logged with the loss: `selected/SOURCE` (examples per step; of data whose
     columns can be read alone every source every time),
     `selection/seconds` and `selection/share` of the step's time, `selection/cost`,
     `selection/random_cost` and how much of the possible gain over random choices was made,
@@ -127,7 +127,7 @@ class SelectionMixin(_Hooks):
     # --- the Trainer's hooks ---------------------------------------------------------------------
 
     def get_train_dataloader(self) -> Any:
-        """Pools, with each example's source (and row, for embeddings) beside the inputs."""
+        """Pools, with each example's source (and row, for embeddings) next to the inputs."""
         config = self.selection
         self._set_signature_columns_if_needed()
         original = self.data_collator, self._signature_columns, self.train_dataset
@@ -225,7 +225,7 @@ class SelectionMixin(_Hooks):
         return found
 
     def log(self, logs: dict[str, float], *others: Any, **named: Any) -> None:
-        """The Trainer's log, with the selection's numbers beside the loss."""
+        """The Trainer's log, with the selection's numbers next to the loss."""
         if "loss" in logs and self._window.steps:
             logs.update(self._window.summary(self.args.world_size))
             self._window = Window(self._sources)

@@ -380,7 +380,7 @@ def _stretches(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _long_stretches(common: NDArray[np.bool_], length: int) -> NDArray[np.bool_]:
-    """The words of a text in so many common runs, one after another, that they are no phrase."""
+    """The words of a text in long series of common runs, which are no phrase."""
     marked = np.zeros(length, bool)
     for begin, end in _stretches(common):
         if end - begin + RUN - 1 >= _COMMON_WORDS:

@@ -117,5 +117,5 @@ def what_is_wrong_with(example: Any) -> str | None:
         if content is not None and not is_unicode(content):
             return f"a message: {what_is_wrong(content)}"
     answers = [message for message in example if message["role"] == "assistant"]
-    said = any(message.get("tool_calls") or message["content"].strip() for message in answers)
-    return None if said else NO_ANSWER
+    has_answer = any(message.get("tool_calls") or message["content"].strip() for message in answers)
+    return None if has_answer else NO_ANSWER

@@ -123,9 +123,9 @@ def encoded(
         prompts: Iterator[list[int]] = iter(())
         answers: Iterator[list[int]] = iter(())
         if texts:
-            asked, said = map(list, zip(*texts, strict=True))
+            asked, replies = map(list, zip(*texts, strict=True))
             prompts = iter(tokenizer(asked, verbose=False)["input_ids"])
-            answers = iter(tokenizer(said, verbose=False, add_special_tokens=False)["input_ids"])
+            answers = iter(tokenizer(replies, verbose=False, add_special_tokens=False)["input_ids"])
         for each in some:
             if not isinstance(each, tuple):
                 yield cut_to_length(*encoded_chat(tokenizer, each), max_length)

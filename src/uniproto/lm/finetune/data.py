@@ -23,16 +23,16 @@ from uniproto.lm.finetune.settings import FinetuneSettings
 
 
 def read_files(
-    settings: FinetuneSettings, names: Sequence[str], beside: bool = False
+    settings: FinetuneSettings, names: Sequence[str], further: bool = False
 ) -> list[SourcedExample]:
     """The rows of files, or of data sets on the hub, concatenated.
 
-    Files read `beside` the training data may lack its column of sources.
+    Files that are `further` to the training data may lack its column of sources.
     """
     rows: list[SourcedExample] = []
     for name in names:
         named = (settings.prompt, settings.answer, settings.messages)
-        rows += read_rows(name, named, settings.source, beside or settings.source_is_usual)
+        rows += read_rows(name, named, settings.source, further or settings.source_is_usual)
     return rows
 
 
@@ -109,14 +109,14 @@ def prepare_examples(
     options = (tokenizer, settings.max_length, settings.too_long, settings.template)
     trained, too_long = tokenise(rows, *options)
 
-    def beside(name: str) -> TokenisedRows:
+    def further(name: str) -> TokenisedRows:
         nonlocal too_long
-        tokens, more = tokenise(read_files(settings, [name], beside=True), *options, name)
+        tokens, more = tokenise(read_files(settings, [name], further=True), *options, name)
         too_long += more
         return tokens
 
     if settings.validation_data is not None:
-        validation: TokenisedRows | None = beside(settings.validation_data)
+        validation: TokenisedRows | None = further(settings.validation_data)
     else:
         train, held = split_places(
             [row.source for row in trained.rows],
@@ -128,7 +128,7 @@ def prepare_examples(
         validation = trained.part(held) if held else None
         trained = trained.part(train)
     if settings.mix is not None:  # half of the training rows
-        mixed = beside(settings.mix)
+        mixed = further(settings.mix)
         times = max(1, round(len(trained) / len(mixed)))
         trained = TokenisedRows(
             [*trained.rows, *[*mixed.rows] * times], [*trained.tokens, *[*mixed.tokens] * times]

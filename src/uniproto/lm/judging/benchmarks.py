@@ -76,7 +76,7 @@ def title_of(name: str) -> str:
 def datasets_of(suite: str | Sequence[str]) -> list[str]:
     """The data sets of a suite, or of a list of names, in the order of the tables.
 
-    `math` alone is the suite of six. The data set is MATH, or math beside others or in a list.
+    `math` alone is the suite of six. The data set is `MATH`, or `math` with others or in a list.
 
     >>> datasets_of("superglue"), datasets_of("svamp,gsm8k"), datasets_of("MATH")
     (['sst2', 'cb', 'multirc'], ['gsm8k', 'svamp'], ['math'])

@@ -192,9 +192,9 @@ def _scores_of(name: str, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found["no_answer"] = ways.count(NOT_ANSWERED)
         found["cut_off"] = sum(item.get("stopped") == "length" for item in items)
     if name in ("cb", "multirc"):  # the mean over classes; of MultiRC that of the right answers
-        said, gold = ([item[key] for item in items] for key in ("predicted", "gold"))
+        given, gold = ([item[key] for item in items] for key in ("predicted", "gold"))
         classes = ["yes"] if name == "multirc" else None
-        found["f1"] = f1_score(gold, said, labels=classes, average="macro", zero_division=0.0)
+        found["f1"] = f1_score(gold, given, labels=classes, average="macro", zero_division=0.0)
     if name == "multirc":
         groups: dict[str, bool] = {}  # the questions: every answer of one must be judged rightly
         for item, ok in zip(items, right, strict=True):

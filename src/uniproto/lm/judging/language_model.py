@@ -18,7 +18,7 @@ from uniproto.lm.judging.session import Completion
 from uniproto.lm.models import load_model, padding_token, with_adapter
 
 # A batch runs until its last answer ends. Most answers are short; the few long ones are set aside
-# after so many tokens and finished together, so that they do not hold up every batch.
+# after this many tokens and finished together, so that they do not hold up every batch.
 FIRST_ROUND = 256
 
 Part = TypeVar("Part")

@@ -229,7 +229,7 @@ def pick_by_fills(costs: Array, usable: Array, keep: int) -> BatchPicks:
 def pick_by_entropic_fills(
     costs: Array, usable: Array, keep: int, reg: float, iterations: int
 ) -> BatchPicks:
-    """UniPROT as printed: before each pick the entropic plan of all picks is solved anew.
+    """UniPROT as printed: before each pick the entropic plan of all picks is solved again.
 
     `costs` are plain numbers in float32; those of examples that are not usable are not read.
     """

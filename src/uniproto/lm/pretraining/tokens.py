@@ -115,7 +115,7 @@ def load_vocabulary(place: str | Path) -> Vocabulary:
             return _vocabulary(tokenizer, name)
     raise InvalidInputError(
         f"{file.name} has no token that ends a text, such as {END_OF_TEXT}. Name it as "
-        "eos_token in a tokenizer_config.json beside it.",
+        "eos_token in a tokenizer_config.json next to it.",
         parameter="tokenizer",
     )
 
@@ -209,7 +209,7 @@ class Sequences:
 
 
 def batch_numbers(step: int, size: int, count: int, seed: int) -> NDArray[np.int64]:
-    """The sequences of a step's batch: those of `count` in an order drawn anew for every epoch.
+    """The sequences of a step's batch: those of `count` in an order drawn again for every epoch.
 
     A function of the step and the seed only, so that a resumed run sees the same batches.
 

@@ -4,8 +4,8 @@ r"""Final answers: found in a model's text or a program's output, and compared w
 - :func:`program_answer`: the answer a program printed.
 - :func:`same_answer`: whether it is right. ``comparison`` states every rule.
 
->>> said = extract_answer(r"So the area is $\boxed{2\sqrt{3}}$ square units.", "math")
->>> said, same_answer(said, r"\sqrt{12}", "math", time_limit=10)
+>>> answer = extract_answer(r"So the area is $\boxed{2\sqrt{3}}$ square units.", "math")
+>>> answer, same_answer(answer, r"\sqrt{12}", "math", time_limit=10)
 ('2\\sqrt{3}', True)
 """
 

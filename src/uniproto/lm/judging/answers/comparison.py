@@ -96,10 +96,10 @@ def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: f
     brackets_are_lists = dataset in NUMBER_SETS
     judge = _Judge(dataset, time.monotonic() + time_limit)
     right = read_answer(gold, brackets_are_lists=brackets_are_lists)
-    said = read_answer(predicted, brackets_are_lists=brackets_are_lists)
-    if _only_letter_units(said) and isinstance(right, Quantity) and not right.formula.symbols:
-        said = read_answer(predicted, brackets_are_lists=brackets_are_lists, letter_units=True)
-    return judge.same(said, right)
+    given = read_answer(predicted, brackets_are_lists=brackets_are_lists)
+    if _only_letter_units(given) and isinstance(right, Quantity) and not right.formula.symbols:
+        given = read_answer(predicted, brackets_are_lists=brackets_are_lists, letter_units=True)
+    return judge.same(given, right)
 
 
 _WITH_LETTER = re.compile(r"\s*\(?[A-E][).:]\s+(\S.*)")
@@ -154,149 +154,149 @@ class _Judge:
     def seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def same(self, said: Answer, gold: Answer) -> bool:
+    def same(self, given: Answer, gold: Answer) -> bool:
         """Whether two answers are the same, whatever their kinds."""
         if self.seconds_left <= 0:
             return False
-        said, gold = _unwrapped(said), _unwrapped(gold)
+        given, gold = _unwrapped(given), _unwrapped(gold)
         if isinstance(gold, Relation):
-            return self._same_relation(said, gold)
+            return self._same_relation(given, gold)
         if isinstance(gold, Listing):
-            return self._same_listing(said, gold)
-        if isinstance(said, Relation):
-            return self._relation_says(said, gold)
+            return self._same_listing(given, gold)
+        if isinstance(given, Relation):
+            return self._relation_says(given, gold)
         if isinstance(gold, Grid):
-            return self._same_grid(said, gold)
+            return self._same_grid(given, gold)
         if isinstance(gold, Union):
-            if isinstance(said, Listing) and not said.braces:
-                said = Union(said.items)  # x < 1 or x > 2
-            return isinstance(said, Union) and self._in_any_order(said.parts, gold.parts)
+            if isinstance(given, Listing) and not given.braces:
+                given = Union(given.items)  # x < 1 or x > 2
+            return isinstance(given, Union) and self._in_any_order(given.parts, gold.parts)
         if isinstance(gold, Row):
-            return self._same_row(said, gold)
-        if isinstance(said, Listing | Row) and self.dataset == "simuleq":
-            return self.same(_value_of(said.items[0]), gold)
+            return self._same_row(given, gold)
+        if isinstance(given, Listing | Row) and self.dataset == "simuleq":
+            return self.same(_value_of(given.items[0]), gold)
         if isinstance(gold, Digits):
-            return _same_digits(said, gold)
-        if isinstance(said, Quantity) and isinstance(gold, Quantity):
-            return self._same_quantity(said, gold)
-        if isinstance(said, Quantity | Words) and isinstance(gold, Quantity | Words):
+            return _same_digits(given, gold)
+        if isinstance(given, Quantity) and isinstance(gold, Quantity):
+            return self._same_quantity(given, gold)
+        if isinstance(given, Quantity | Words) and isinstance(gold, Quantity | Words):
             # One of them is words: the other must be letters too, as the B of "option B" is.
-            letters = said if isinstance(said, Quantity) else gold
+            letters = given if isinstance(given, Quantity) else gold
             return (isinstance(letters, Words) or letters.text.isalpha()) and (
-                _letters(said) == _letters(gold)
+                _letters(given) == _letters(gold)
             )
         return False
 
-    def _same_quantity(self, said: Quantity, gold: Quantity) -> bool:
-        if said.unit is not None and gold.unit is not None and said.unit != gold.unit:
+    def _same_quantity(self, given: Quantity, gold: Quantity) -> bool:
+        if given.unit is not None and gold.unit is not None and given.unit != gold.unit:
             return False
         halves_of_day = ("morning", "afternoon")
-        if gold.unit is not None and gold.unit.name in halves_of_day and said.unit is None:
+        if gold.unit is not None and gold.unit.name in halves_of_day and given.unit is None:
             return False
         hundredth = number(Fraction(1, 100))
-        if said.percent == gold.percent:
-            return self._same_formula(said.formula, gold.formula)
-        shared, plain = (said, gold) if said.percent else (gold, said)
+        if given.percent == gold.percent:
+            return self._same_formula(given.formula, gold.formula)
+        shared, plain = (given, gold) if given.percent else (gold, given)
         scaled = replace(shared, formula=product(shared.formula, hundredth), percent=False)
-        pairs = [(scaled, plain) if said.percent else (plain, scaled)]
+        pairs = [(scaled, plain) if given.percent else (plain, scaled)]
         value = float_value(plain.formula)
         if not plain.formula.symbols and (value is None or value == 0 or abs(value) > 1):
-            pairs.append((said, gold))
+            pairs.append((given, gold))
         return any(self._same_formula(one.formula, other.formula) for one, other in pairs)
 
-    def _same_formula(self, said: Formula, gold: Formula) -> bool:
+    def _same_formula(self, given: Formula, gold: Formula) -> bool:
         return same_formula(
-            said,
+            given,
             gold,
             seconds=self.seconds_left,
             gold_may_be_rounded=self.dataset in _ROUNDED_GOLDS,
         )
 
-    def _same_row(self, said: Answer, gold: Row) -> bool:
-        if isinstance(said, Grid):
-            said = _as_vector(said)
-        if isinstance(said, Listing) and not said.braces:
-            said = Row(said.items)
-        if not isinstance(said, Row):
+    def _same_row(self, given: Answer, gold: Row) -> bool:
+        if isinstance(given, Grid):
+            given = _as_vector(given)
+        if isinstance(given, Listing) and not given.braces:
+            given = Row(given.items)
+        if not isinstance(given, Row):
             return False
         if self.dataset == "simuleq":
-            return self._in_any_order([_value_of(item) for item in said.items], gold.items)
-        same_brackets = (said.opening, said.closing) == (gold.opening, gold.closing)
+            return self._in_any_order([_value_of(item) for item in given.items], gold.items)
+        same_brackets = (given.opening, given.closing) == (gold.opening, gold.closing)
         # Brackets tell open ends from closed ones; around three coordinates they mean nothing.
-        if len(gold.items) == 2 and "" not in (said.opening, gold.opening) and not same_brackets:
+        if len(gold.items) == 2 and "" not in (given.opening, gold.opening) and not same_brackets:
             return False
-        return self._in_order(said.items, gold.items)
+        return self._in_order(given.items, gold.items)
 
-    def _same_listing(self, said: Answer, gold: Listing) -> bool:
-        if isinstance(said, Grid):
-            said = _as_vector(said)
-        if isinstance(said, Relation) and len(gold.items) == 1:
-            return self.same(said, gold.items[0])
-        if not isinstance(said, Row | Listing) or len(said.items) != len(gold.items):
+    def _same_listing(self, given: Answer, gold: Listing) -> bool:
+        if isinstance(given, Grid):
+            given = _as_vector(given)
+        if isinstance(given, Relation) and len(gold.items) == 1:
+            return self.same(given, gold.items[0])
+        if not isinstance(given, Row | Listing) or len(given.items) != len(gold.items):
             return False
-        names = [_name_of(item) for item in said.items], [_name_of(item) for item in gold.items]
+        names = [_name_of(item) for item in given.items], [_name_of(item) for item in gold.items]
         if None not in names[1] and sorted(map(str, names[0])) == sorted(map(str, names[1])):
             right = {name: _value_of(item) for name, item in zip(names[1], gold.items, strict=True)}
             return all(
                 self.same(_value_of(item), right[name])
-                for name, item in zip(names[0], said.items, strict=True)
+                for name, item in zip(names[0], given.items, strict=True)
             )
         if None not in names[1] and len({*names[1]}) == len(names[1]) and set(names[0]) == {None}:
-            return self._in_order(said.items, [_value_of(item) for item in gold.items])
+            return self._in_order(given.items, [_value_of(item) for item in gold.items])
         if None not in names[0] or None not in names[1]:
-            said_items = [_value_of(item) for item in said.items]
+            said_items = [_value_of(item) for item in given.items]
             return self._in_any_order(said_items, [_value_of(item) for item in gold.items])
-        return self._in_any_order(said.items, gold.items)
+        return self._in_any_order(given.items, gold.items)
 
-    def _same_grid(self, said: Answer, gold: Grid) -> bool:
+    def _same_grid(self, given: Answer, gold: Grid) -> bool:
         rows = gold.rows
-        if isinstance(said, Row | Listing):
-            if all(isinstance(item, Row | Listing) for item in said.items):
-                said = Grid(tuple(item.items for item in said.items))  # type: ignore[union-attr]
+        if isinstance(given, Row | Listing):
+            if all(isinstance(item, Row | Listing) for item in given.items):
+                given = Grid(tuple(item.items for item in given.items))  # type: ignore[union-attr]
             elif all(len(row) == 1 for row in rows):
-                said = Grid(tuple((item,) for item in said.items))  # a vector written in a line
-        if not isinstance(said, Grid) or [len(r) for r in said.rows] != [len(r) for r in rows]:
+                given = Grid(tuple((item,) for item in given.items))  # a vector written in a line
+        if not isinstance(given, Grid) or [len(r) for r in given.rows] != [len(r) for r in rows]:
             return False
-        return all(self._in_order(one, other) for one, other in zip(said.rows, rows, strict=True))
+        return all(self._in_order(one, other) for one, other in zip(given.rows, rows, strict=True))
 
-    def _same_relation(self, said: Answer, gold: Relation) -> bool:
-        if not isinstance(said, Relation):
+    def _same_relation(self, given: Answer, gold: Relation) -> bool:
+        if not isinstance(given, Relation):
             interval = _as_interval(gold)
             if interval is not None:
-                return self.same(said, interval)
-            return _name_of(gold) is not None and self.same(said, gold.sides[-1])
-        if said.signs == gold.signs and self._in_order(said.sides, gold.sides):
+                return self.same(given, interval)
+            return _name_of(gold) is not None and self.same(given, gold.sides[-1])
+        if given.signs == gold.signs and self._in_order(given.sides, gold.sides):
             return True
-        if said.signs == gold.signs == ("=",):
-            sides = [s.formula for s in (*said.sides, *gold.sides) if isinstance(s, Quantity)]
+        if given.signs == gold.signs == ("=",):
+            sides = [s.formula for s in (*given.sides, *gold.sides) if isinstance(s, Quantity)]
             if len(sides) < 4:
                 return False
             return same_equation(
                 (sides[0], sides[1]), (sides[2], sides[3]), seconds=self.seconds_left
             )
-        intervals = _as_interval(said), _as_interval(gold)
-        same_variable = _symbols_of(said) == _symbols_of(gold)
+        intervals = _as_interval(given), _as_interval(gold)
+        same_variable = _symbols_of(given) == _symbols_of(gold)
         if intervals[0] is not None and intervals[1] is not None and same_variable:
             return self.same(intervals[0], intervals[1])
         return False
 
-    def _relation_says(self, said: Relation, gold: Answer) -> bool:
-        interval = _as_interval(said)
+    def _relation_says(self, given: Relation, gold: Answer) -> bool:
+        interval = _as_interval(given)
         if interval is not None:
             return self.same(interval, gold)
         # 5 * 3 = 15 says 15, and x = 5 says 5.
-        return set(said.signs) == {"="} and self.same(said.sides[-1], gold)
+        return set(given.signs) == {"="} and self.same(given.sides[-1], gold)
 
-    def _in_order(self, said: Sequence[Answer], gold: Sequence[Answer]) -> bool:
-        if len(said) != len(gold):
+    def _in_order(self, given: Sequence[Answer], gold: Sequence[Answer]) -> bool:
+        if len(given) != len(gold):
             return False
-        return all(self.same(one, other) for one, other in zip(said, gold, strict=True))
+        return all(self.same(one, other) for one, other in zip(given, gold, strict=True))
 
-    def _in_any_order(self, said: Sequence[Answer], gold: Sequence[Answer]) -> bool:
-        if len(said) != len(gold):
+    def _in_any_order(self, given: Sequence[Answer], gold: Sequence[Answer]) -> bool:
+        if len(given) != len(gold):
             return False
         waiting = list(gold)
-        for item in said:
+        for item in given:
             match = next((at for at, other in enumerate(waiting) if self.same(item, other)), None)
             if match is None:
                 return False
@@ -304,10 +304,10 @@ class _Judge:
         return True
 
 
-def _same_digits(said: Answer, gold: Digits) -> bool:
-    if isinstance(said, Digits):
-        return said == gold
-    return isinstance(said, Quantity) and said.text == gold.digits
+def _same_digits(given: Answer, gold: Digits) -> bool:
+    if isinstance(given, Digits):
+        return given == gold
+    return isinstance(given, Quantity) and given.text == gold.digits
 
 
 def _letters(answer: Quantity | Words) -> str:
@@ -405,10 +405,10 @@ def repeats_the_question(predicted: str, question: str, gold: str) -> bool:
     >>> repeats_the_question(r"\binom{8}{6}", r"Compute $\dbinom{8}{6}$.", "28")
     True
     """
-    said, text, right = map(_plain, (predicted, question, gold))
+    given, text, right = map(_plain, (predicted, question, gold))
     choices = {_plain(word).rstrip("?") for word in _BETWEEN.split(question)}
-    is_open = said != right and right not in choices
-    return is_open and bool(_OPERATION.search(said)) and said in text
+    is_open = given != right and right not in choices
+    return is_open and bool(_OPERATION.search(given)) and given in text
 
 
 def _plain(text: str) -> str:

@@ -19,7 +19,7 @@ MIN_DIGITS = 3
 MAX_PLACES = 20
 
 
-def same_number(said: Fraction, gold: Fraction, *, rounded: bool) -> bool:
+def same_number(given: Fraction, gold: Fraction, *, rounded: bool) -> bool:
     """Whether two numbers are equal; up to the noise of floating point if one has a decimal point.
 
     >>> same_number(Fraction("2.9999999999"), Fraction(3), rounded=True)
@@ -27,17 +27,17 @@ def same_number(said: Fraction, gold: Fraction, *, rounded: bool) -> bool:
     >>> same_number(Fraction("0.3333"), Fraction(1, 3), rounded=True)
     False
     """
-    if said == gold or not rounded:
-        return said == gold
+    if given == gold or not rounded:
+        return given == gold
     if gold == 0:
-        return abs(said) <= NOISE_OF_ZERO
+        return abs(given) <= NOISE_OF_ZERO
     if gold.denominator == 1:
         # A large whole number has no more slack than a small one: 1000000.4 is not 1000000.
-        return abs(said - gold) <= min(NOISE * abs(gold), Fraction(1, 1000))
-    return abs(said - gold) <= NOISE * abs(gold)
+        return abs(given - gold) <= min(NOISE * abs(gold), Fraction(1, 1000))
+    return abs(given - gold) <= NOISE * abs(gold)
 
 
-def agree_when_rounded(said: Fraction, gold: Fraction) -> bool:
+def agree_when_rounded(given: Fraction, gold: Fraction) -> bool:
     """Whether the longer number, rounded to the places of the shorter, is the shorter.
 
     >>> agree_when_rounded(Fraction(100, 7), Fraction("14.29"))
@@ -45,12 +45,12 @@ def agree_when_rounded(said: Fraction, gold: Fraction) -> bool:
     >>> agree_when_rounded(Fraction("0.14"), Fraction("0.1"))
     False
     """
-    shorter, longer = (said, gold) if _places(said) <= _places(gold) else (gold, said)
+    shorter, longer = (given, gold) if _places(given) <= _places(gold) else (gold, given)
     places = _places(shorter)
     digits = len(str(abs(int(shorter * 10**places))))
     if not MIN_PLACES <= places < MAX_PLACES or digits < MIN_DIGITS:
         return False
-    if shorter == said and abs(said - gold) > SHORT * abs(gold):
+    if shorter == given and abs(given - gold) > SHORT * abs(gold):
         return False
     # Half a unit of the last place, both ends included: 0.125 may become 0.12 or 0.13.
     return abs(longer - shorter) <= Fraction(1, 2 * 10**places)
@@ -241,7 +241,7 @@ TOLERANCE = 1e-6  # relative, of floating-point values; formulas without decimal
 
 
 def same_formula(
-    said: Formula, gold: Formula, *, seconds: float, gold_may_be_rounded: bool = False
+    given: Formula, gold: Formula, *, seconds: float, gold_may_be_rounded: bool = False
 ) -> bool:
     """Whether two formulas have the same value, for every value of their variables.
 
@@ -249,11 +249,11 @@ def same_formula(
     >>> same_formula(power(number(2), number(3)), number(8), seconds=1)
     True
     """
-    if said == gold:
+    if given == gold:
         return True
-    rounded = said.is_rounded or gold.is_rounded
+    rounded = given.is_rounded or gold.is_rounded
     try:
-        exact = exact_value(said), exact_value(gold)
+        exact = exact_value(given), exact_value(gold)
     except TooLargeError:
         return False
     if exact[0] is not None and exact[1] is not None:
@@ -261,20 +261,20 @@ def same_formula(
             return True
         return gold_may_be_rounded and rounded and agree_when_rounded(exact[0], exact[1])
     compared = False
-    for point in sample_points(said.symbols | gold.symbols):
-        values = float_value(said, point), float_value(gold, point)
+    for point in sample_points(given.symbols | gold.symbols):
+        values = float_value(given, point), float_value(gold, point)
         if values[0] is None or values[1] is None:
             continue
         compared = True
         if not _near(values[0], values[1]):
             return False
-    if compared and (rounded or _holds_infinity(said) or _holds_infinity(gold)):
+    if compared and (rounded or _holds_infinity(given) or _holds_infinity(gold)):
         return True
-    return ask_algebra("same", said, gold, seconds)
+    return ask_algebra("same", given, gold, seconds)
 
 
 def same_equation(
-    said: tuple[Formula, Formula], gold: tuple[Formula, Formula], *, seconds: float
+    given: tuple[Formula, Formula], gold: tuple[Formula, Formula], *, seconds: float
 ) -> bool:
     """Whether one equation is a multiple of the other, so that both have the same solutions.
 
@@ -283,7 +283,7 @@ def same_equation(
     >>> same_equation((x, y), (y, x), seconds=10)
     True
     """
-    left, right = (total(sides[0], negative(sides[1])) for sides in (said, gold))
+    left, right = (total(sides[0], negative(sides[1])) for sides in (given, gold))
     ratios = []
     for point in sample_points(left.symbols | right.symbols):
         values = float_value(left, point), float_value(right, point)

@@ -3,7 +3,7 @@ r"""The final answer in what a model wrote, or in what its program printed.
 An answer is announced by \boxed{…}, by "#### …" or by "the answer is …"; of several announcements
 the last counts, for models correct themselves. Without one, the last amount of the text is taken
 where answers are numbers, and the last piece of mathematics elsewhere. What a model writes after
-its own turn, such as a next question that nobody asked, does not count.
+its own turn, such as a next question, does not count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GOES_ON = re.compile(
     r"|\s+(?:times|plus|minus|divided|multiplied|is\s+(?:not|wrong|incorrect))\b",
     re.IGNORECASE,
 )
-# Before the last amount: it is not what the answer is said to be.
+# Before the last amount: it is not the answer.
 _UNSTATED = re.compile(
     r"\b(?:not|never|between|(?:more|less|fewer|greater|larger|smaller) than|half|twice|double"
     r"|triple|(?:third|fourth|fifth|quarter|sum|product|difference|square|cube|root) of)\b",
@@ -124,7 +124,7 @@ MAX_OUTPUT = 100_000  # characters, from the end
 MAX_ANNOUNCEMENTS = 50  # looked at, from the end
 MAX_BARE_ANSWER = 40  # characters of a line that is an answer and nothing else
 MAX_OPTION = 150  # characters of a line that picks an option; longer ones discuss them
-MAX_STATEMENT = 400  # characters; nobody states a final answer at greater length
+MAX_STATEMENT = 400  # characters; final answers are shorter
 MAX_GROUP = 2000  # characters of LaTeX between braces, or after ####
 
 _NEXT_TURN = re.compile(
@@ -330,11 +330,11 @@ def _cleaned(statement: str) -> str:
 
 
 def _option(statement: str | None, text: str, options: dict[str, str]) -> str | None:
-    for said in (statement, _last_line(text)):
-        if said and len(said) <= MAX_OPTION:
+    for stated in (statement, _last_line(text)):
+        if stated and len(stated) <= MAX_OPTION:
             # The words before the loose letter: "A dog" is the option that says dog.
-            letter = option_letter(said) or option_said(said, options)
-            letter = letter or option_letter(said, loose=True) or _only_letter(said)
+            letter = option_letter(stated) or option_said(stated, options)
+            letter = letter or option_letter(stated, loose=True) or _only_letter(stated)
             if letter in options:
                 return letter
     return None

@@ -89,7 +89,7 @@ _OPENING = frozenset({"(", "[", "{", "\\{", "begin"})
 _CLOSING = frozenset({")", "]", "}", "\\}", "end"})
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "in"})
 _HEDGES = frozenset({"about", "approximately", "approx", "roughly", "exactly", "only", "just"})
-_NO_UNITS = frozenset(  # words after which the number before them is not what is said
+_NO_UNITS = frozenset(  # words after which the number before them is not the answer
     {
         "not", "wrong", "incorrect", "false", "impossible", "never", "most", "least", "minus",
         "plus", "over", "factorial", "dots", "ldots", "cdots",
@@ -267,10 +267,10 @@ def _in_words(tokens: Sequence[Token]) -> Quantity | None:
     last = end
     while last > start and tokens[last - 1].kind == "word" and is_unit(tokens[last - 1].text):
         last -= 1
-    said = tokens[start:last]
-    if any(token.kind != "word" and token.text != "and" for token in said):
+    spoken = tokens[start:last]
+    if any(token.kind != "word" and token.text != "and" for token in spoken):
         return None
-    value = number_in_words([token.text for token in said])
+    value = number_in_words([token.text for token in spoken])
     if value is None:
         return None
     unit = unit_of([token.text for token in tokens[last:end]])

@@ -150,8 +150,8 @@ def option_said(text: str, options: Mapping[str, str]) -> str | None:
     """
     if denies(text):
         return None
-    said = f" {_plain(text)} "
-    found = [letter for letter, words in options.items() if f" {_plain(words)} " in said]
+    plain = f" {_plain(text)} "
+    found = [letter for letter, words in options.items() if f" {_plain(words)} " in plain]
     return found[0] if len(found) == 1 else None
 
 

@@ -69,9 +69,9 @@ def _packages() -> tuple[list[str], list[str]]:
         origin = Path(spec.origin)
         place = origin.parent if spec.submodule_search_locations else origin
         real = Path(os.path.realpath(place))
-        # wheels keep the shared libraries of `numpy` in `numpy.libs` beside it
-        beside = [real.with_name(f"{name}.libs")]
-        found += [str(path) for path in (real, *beside) if path.exists()]
+        # wheels keep the shared libraries of `numpy` in `numpy.libs` next to it
+        libraries = [real.with_name(f"{name}.libs")]
+        found += [str(path) for path in (real, *libraries) if path.exists()]
         search.append(str(real.parent))
     return found, list(dict.fromkeys(search))
 

@@ -183,7 +183,7 @@ def _watch(launcher: subprocess.Popen[bytes], status: int, timeout: float) -> Pr
         for descriptor in names:
             os.set_blocking(descriptor, False)
             selector.register(descriptor, selectors.EVENT_READ)
-        # Until the status pipe closes: only then is nobody left in the sandbox.
+        # Until the status pipe closes: only then is the sandbox empty.
         while status in selector.get_map():
             left = deadline - time.monotonic()
             if ending and left <= 0:
@@ -222,7 +222,7 @@ def _flooded(read: Mapping[str, bytearray]) -> str | None:
 
 
 def _verdict(read: Mapping[str, bytearray], late_after: float | None) -> ProgramResult:
-    """The result, by what the kernel said of the end and never by what the program said."""
+    """The result, by what the kernel reports of the end, never by what the program prints."""
     output = read["standard output"][:OUTPUT].decode("utf-8", "replace")
     errors = read["standard error"].decode("utf-8", "replace")[-DETAIL:].strip()
     lines = read["status"].decode("utf-8", "replace").split("\n")
