@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+
+import uniproto
+from uniproto.geometry.distances import Squares
 
 PACKAGE = Path(__file__).parent.parent / "src" / "uniproto"
 FRONT_DOOR = {"__init__", "__main__", "algorithm", "errors", "estimator", "select", "version"}
@@ -142,3 +150,26 @@ def test_one_class_name_is_one_thing() -> None:
                 homes.setdefault(node.name, []).append(module)
     twice = [f"{name}: {', '.join(found)}" for name, found in homes.items() if len(found) > 1]
     assert not twice, "\n".join(twice)
+
+
+@pytest.mark.parametrize("rows", [40, 400])
+def test_a_call_reaches_its_first_distance_through_few_others(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between `select(array, k)` and the first distances lie at most 12 calls."""
+    reached: list[list[str]] = []
+    between = Squares.between
+
+    def noting(self: Squares, source: object, target: object) -> object:
+        frame: FrameType | None = sys._getframe(1)
+        calls = []
+        while frame is not None and frame.f_code is not uniproto.select.__wrapped__.__code__:  # type: ignore[attr-defined]
+            calls.append(frame.f_code.co_name)
+            frame = frame.f_back
+        reached.append(calls)
+        return between(self, source, target)
+
+    monkeypatch.setattr(Squares, "between", noting)
+    points = np.random.default_rng(0).normal(size=(rows, 3))
+    uniproto.select(points, 4, metric="euclidean")
+    assert len(reached[0]) <= 12, reached[0]

@@ -150,20 +150,18 @@ class _Search:
             if self.budget.is_late:
                 return
         before, self.cost = self.rows, np.inf
-        self._stage(problem, before, np.arange(problem.m))
+        self._all_rows(problem, [before] if len(before) else [], carried=len(before) > 0)
         self._save()
 
     def _stage(self, part: Problem, before: Rows, numbers: Rows) -> None:
-        """Search some of the rows, from those of the stage before."""
-        found = self
-        if part is not self.problem:
-            found = _Search(part, self.greedy, None, self.progress)
-            found.budget, found.stages, found.began = self.budget, self.stages, self.began
-            found.random, found.is_sample = self.random, True
+        """Search a sample of the rows, from those of the stage before."""
+        found = _Search(part, self.greedy, None, self.progress)
+        found.budget, found.stages, found.began = self.budget, self.stages, self.began
+        found.random, found.is_sample = self.random, True
         try:
             found._all_rows(part, [before] if len(before) else [], carried=len(before) > 0)
         finally:
-            if found is not self and len(found.rows):
+            if len(found.rows):
                 self.rows = numbers[found.rows]
                 self._save()
 
