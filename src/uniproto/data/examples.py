@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uniproto.errors import InputFileError, InvalidInputError
+from uniproto.errors import InputFileError, InvalidInputError, asking
 
 MESSAGES, TEXT = "messages", "text"
 FURTHER = "input"  # the context of an instruction, as in the Alpaca data
@@ -63,8 +64,9 @@ def example_columns(
     if missing or not named:
         raise InputFileError(
             f"{where}: the examples have no {' and no '.join(missing) or 'prompt and answer'} "
-            f"among their columns ({', '.join(map(str, present))}). Name them: --prompt and "
-            "--answer, or --messages (in Python prompt=, answer=, messages=)."
+            f"among their columns ({', '.join(map(str, present))}). Name them: "
+            f"{asking('prompt=', 'prompt')} and {asking('answer=', 'answer')}, or "
+            f"{asking('messages=', 'messages')}."
         )
     return _with_further(named, present)
 
@@ -81,11 +83,22 @@ def example_of(values: Sequence[Any]) -> Any:
     (('Translate.\\n\\nGuten Tag', 'Hello'), 'a text')
     """
     if len(values) == 1:
-        return values[0]
+        return _without_gaps(values[0]) if isinstance(values[0], list) else values[0]
     prompt, *further, answer = values
     if isinstance(prompt, str) and further and isinstance(further[0], str) and further[0].strip():
         prompt = f"{prompt}\n\n{further[0]}"
     return prompt, answer
+
+
+def _without_gaps(value: Any) -> Any:
+    """A conversation without the fields that only other rows of its Arrow table have.
+
+    >>> _without_gaps([{"tool_calls": [{"name": "add", "arguments": {"a": 1, "city": None}}]}])
+    [{'tool_calls': [{'name': 'add', 'arguments': {'a': 1}}]}]
+    """
+    if isinstance(value, Mapping):
+        return {name: _without_gaps(each) for name, each in value.items() if each is not None}
+    return [_without_gaps(each) for each in value] if isinstance(value, list) else value
 
 
 def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
@@ -100,7 +113,7 @@ def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:
 
 
 def as_text(example: Any) -> Any:
-    """The text of an example, for a sentence model; other values unchanged.
+    """The text of an example, with its tool calls, for a sentence model; other values unchanged.
 
     >>> as_text([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}])
     'Hi\\n\\nYes?'
@@ -112,8 +125,15 @@ def as_text(example: Any) -> Any:
         return missing[0] if missing else "\n\n".join(example)
     if not isinstance(example, list):
         return example
-    contents = [each.get("content") for each in example if isinstance(each, Mapping)]
-    return "\n\n".join(str(text) for text in contents if text)
+    turns = [each for each in example if isinstance(each, Mapping)]
+    parts = [part for each in turns for part in (each.get("content"), *_calls(each))]
+    return "\n\n".join(str(part) for part in parts if part)
+
+
+def _calls(message: Mapping[str, Any]) -> list[str]:
+    """The tools that a message calls, each with its arguments."""
+    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
+    return [json.dumps([call.get("name"), call.get("arguments")], default=str) for call in calls]
 
 
 def is_plain_text(columns: Sequence[str] | None) -> bool:

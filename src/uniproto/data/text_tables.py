@@ -32,6 +32,7 @@ _SAMPLED = 2**20  # bytes from which the dialect of a file is inferred
 _WESTERN = "cp1252"  # what most files are that are not UTF-8, Latin-1 among them
 _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+) in row (\d+)")
 _EXACT = 2.0**53  # up to here a decimal number tells all whole ones apart
 _ZERO_IN_FRONT = "^0[0-9]{2,}$"  # but for months and hours, which are numbers
 _DIGITS = "^[+-]?[0-9]+$"
@@ -264,13 +265,15 @@ def read_json(path: Path, column: str | None, memory: int | float | str | None) 
         options = arrow_json.ReadOptions(block_size=_BLOCK)
         try:
             table = arrow_json.read_json(content, options)
-        except pa.ArrowInvalid:  # perhaps a NaN, which is no JSON and which pandas writes
+        except pa.ArrowInvalid as error:
             with unpacked(path) as again:
                 given = again.read()
-            if is_list or b"NaN" not in given:
+            mixed = _of_several_kinds(path, error)
+            # Perhaps a NaN, which is no JSON and which pandas writes.
+            if not mixed and (is_list or b"NaN" not in given):
                 raise
-            rows = filter(bytes.strip, given.split(b"\n"))
-            table = arrow_json.read_json(_lines(map(_row, rows)), options)
+            rows = _row(given) if is_list else map(_row, filter(bytes.strip, given.split(b"\n")))
+            table = arrow_json.read_json(_lines(_as_texts(rows) if mixed else rows), options)
     try:  # the chosen rows are written as .parquet: learn now what does not fit there
         pq.write_table(table.schema.empty_table(), pa.BufferOutputStream())
     except pa.ArrowException as error:
@@ -305,6 +308,34 @@ def _require_shallow(text: bytes, path: Path, where: str) -> None:
 def _lines_of_list(content: bytes) -> io.BytesIO:
     """The objects of a JSON list, one on each line."""
     return _lines(_row(content))
+
+
+def _of_several_kinds(path: Path, error: pa.ArrowInvalid) -> bool:
+    """Whether a column holds numbers and texts; other columns of several kinds are refused."""
+    mixed = _CHANGED.search(str(error))
+    if mixed is None:
+        return False
+    if "/" not in mixed[1] and {mixed[2], mixed[3]} == {"number", "string"}:
+        return True
+    name = mixed[1].replace("/[]", "")
+    images = " Images in conversations are not supported." if name.endswith("/content") else ""
+    raise InputFileError(
+        f"{path}: every value of {name} must be of one kind, not {mixed[2]} in some rows and "
+        f"{mixed[3]} in others, such as row {mixed[4]}. Write all of them as texts.{images}"
+    ) from error
+
+
+def _as_texts(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the numbers of columns that hold texts, too, as texts."""
+    rows = list(rows)
+    texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
+    return [
+        {
+            name: str(value) if name in texts and type(value) in (int, float) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
 def _lines(rows: Iterable[Any]) -> io.BytesIO:

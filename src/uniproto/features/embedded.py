@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InputFileError, SolverError, require_int, require_name
+from uniproto.errors import InputFileError, SolverError, asking, require_int, require_name
 from uniproto.features.cache import CachedVector, VectorCache, open_cache
 from uniproto.features.models import identity_digest
 from uniproto.runtime.progress import Advance, Progress
@@ -262,7 +262,7 @@ def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRow
     """The error if every row was required."""
     return UnreadableRowsError(
         f"Every row must hold {_ONE[what]} that can be read, also {in_words(skipped)}. Fix those "
-        "rows, or skip them with --on-error skip (in Python on_error='skip')."
+        f"rows, or skip them: {asking('on_error=' + repr('skip'), 'on_error', 'skip')}."
     )
 
 

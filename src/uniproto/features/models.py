@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ from uniproto.data.tables import file_digest
 from uniproto.errors import (
     ChangedInputError,
     InputFileError,
+    InvalidInputError,
     MissingExtraError,
     UniprotoError,
     invalid,
@@ -42,6 +44,12 @@ def find_model(name: str, *, download: bool = True) -> Path:
     folder must look like a model's before its files are read: one that is named by mistake can be
     all of the disk.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise InvalidInputError(
+            f"must be a name or a path, not a {type(name).__name__}. Name its folder; a loaded "
+            "model goes to lm.curate(model=…, tokenizer=…).",
+            parameter="model",
+        )
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
         return path

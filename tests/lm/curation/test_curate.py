@@ -623,6 +623,9 @@ class Streamed:
     def with_format(self, kind):
         raise AssertionError("rows of a stream have no format")
 
+    def __getitem__(self, column):
+        raise AssertionError("columns of a stream are streams")
+
     def __iter__(self):
         return iter(POOL_ROWS)
 
@@ -631,7 +634,11 @@ def test_files_streams_splits_and_whole_numbers_in_python(model):
     options = by_gradients(model)
     rows = uniproto.lm.curate(POOL_ROWS, TARGET_ROWS, K, **options).indices
     numbers = [{**row, "output": int(row["output"])} for row in POOL_ROWS]
-    for pool in ("pool.jsonl", Path("pool.jsonl"), Streamed(), numbers):
+    mixed = [*numbers[:9], *POOL_ROWS[9:]]
+    write("mixed.jsonl", mixed)
+    Path("mixed.json").write_text(json.dumps(mixed), encoding="utf-8")
+    for pool in ("pool.jsonl", Path("pool.jsonl"), Streamed(), numbers, mixed, "mixed.jsonl",
+                 "mixed.json"):  # fmt: skip
         found = uniproto.lm.curate(pool, "wanted.jsonl", K, **options)
         np.testing.assert_array_equal(found.indices, rows)
     with pytest.raises(UniprotoError, match="has the splits train, test"):
@@ -706,6 +713,48 @@ def test_pictures_in_a_conversation_are_refused_by_name(model, unloaded):
     talk = [{"role": "user", "content": parts}, {"role": "assistant", "content": parts}]
     with pytest.raises(UniprotoError, match="images; only texts are read"):
         uniproto.lm.curate([{"messages": talk}] * POOL, [{"messages": talk}], K, model=model)
+    talk[1]["content"] = "A cat."
+    with pytest.raises(UniprotoError, match="'pool' has in 'messages' a message with"):
+        uniproto.lm.curate([{"messages": talk}] * POOL, [{"messages": talk}], K, model=model)
+    write("talks.jsonl", [{"messages": talk}] * POOL)
+    with pytest.raises(UniprotoError, match="Images in conversations are not supported"):
+        uniproto.lm.curate("talks.jsonl", "talks.jsonl", K, model=model)
+
+
+def calling(tool, **arguments):
+    """A conversation in which a model calls a tool and reads its result."""
+    call = {"type": "function", "function": {"name": tool, "arguments": arguments}}
+    return [
+        {"role": "user", "content": "What do you know about it?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "4"},
+        {"role": "assistant", "content": "Four."},
+    ]
+
+
+def test_tool_calls_are_read_as_they_are_written(tmp_path):
+    from transformers import AutoTokenizer
+
+    from uniproto.lm.curation.repeats import repeats
+    from uniproto.lm.curation.rows import read_rows
+    from uniproto.lm.features.examples import read_examples
+    from uniproto.lm.features.tokens import encoded
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model(tmp_path / "chat"))
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m.role }}]"
+        "{% for call in m.tool_calls %}{{ call.function | tojson }}{% endfor %}{{ m.content }}"
+        "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    talks = [calling("add", a=1, b=3), calling("find", city="Rome"), calling("find", city="Lima")]
+    rows = [{"messages": talk} for talk in talks]
+    write("talks.jsonl", rows)
+    reader = uniproto.lm.Gradients("model")
+    for read in (reader.items(read_rows(rows, "pool", reader)), read_examples("talks.jsonl")):
+        first, *_ = encoded(list(read), tokenizer, TEMPLATE, 512)
+        learned = tokenizer.decode(first.tokens[first.learned == 1])
+        assert learned == '{"name": "add", "arguments": {"a": 1, "b": 3}}Four.'
+        assert repeats(read, itself=True) == [[]]  # they differ in their calls
 
 
 def test_public_names_can_be_completed():
@@ -750,6 +799,8 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"modle": "m"}, "Did you mean 'model'"),
         ({"min_distance": -1}, "'min_distance' must be"),
         ({"decontaminate": "words+meaning"}, "needs benchmarks"),
+        ({"tokenizer": "a"}, "'tokenizer' is for a loaded model only"),
+        ({"pool": [{"frage": "1"}] * POOL}, "Name them: prompt= and answer=, or messages="),
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),
         ({"pool": [*POOL_ROWS, {"instruction": "1"}]}, r"pool: .* row 120 \(answer: missing"),
         ({"target": [{"instruction": "1", "output": ""}]}, "target: No row holds"),

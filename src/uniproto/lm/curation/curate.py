@@ -111,6 +111,8 @@ def curate(
     """
     if hasattr(model, "save_pretrained"):
         return _by_loaded_model(model, tokenizer, {**locals()})
+    if tokenizer is not None:
+        raise InvalidInputError("is for a loaded model only. Leave it out.", parameter="tokenizer")
     require_name("decontaminate", decontaminate, DECONTAMINATE)
     tests = _every(benchmarks)
     if decontaminate != DECONTAMINATE[0] and not tests:

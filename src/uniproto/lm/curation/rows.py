@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -12,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from uniproto.data.columns import arrow_table
+from uniproto.data.columns import arrow_table, as_table, is_text
 from uniproto.data.disk import local_data
 from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
 from uniproto.features.cache import cache_folder
 from uniproto.features.compared_rows import opened
 from uniproto.features.model_features import ModelFeatures
+from uniproto.lm.features.language import what_is_wrong_with
 
 _STREAMED_AT_ONCE = 10_000  # rows
 
@@ -43,7 +43,7 @@ def _table(values: Any, parameter: str) -> pa.Table:
                 parameter=parameter,
             )
         (values,) = values.values()
-    if hasattr(values, "with_format") and hasattr(values, "__getitem__"):
+    if hasattr(values, "with_format") and hasattr(values, "__len__"):
         values = values.with_format("arrow")[:]  # a datasets.Dataset, which is one already
     if isinstance(values, pa.Table) or hasattr(values, "columns"):
         table = arrow_table(values, parameter)
@@ -61,9 +61,13 @@ def _table(values: Any, parameter: str) -> pa.Table:
 
 
 def _table_of(rows: list[Any], parameter: str) -> pa.Table:
-    names = dict.fromkeys(itertools.chain.from_iterable(rows))
-    columns = {str(name): [row.get(name) for row in rows] for name in names}
-    return arrow_table(columns, parameter)
+    table = arrow_table(as_table(rows), parameter)
+    for name in (field.name for field in table.schema if is_text(field.type)):
+        values = [row.get(name) for row in rows]
+        if any(isinstance(value, list) for value in values):  # that have no Arrow type
+            reason = next(filter(None, map(what_is_wrong_with, values)), "values of several kinds")
+            raise InvalidInputError(f"has in {name!r} {reason}.", parameter=parameter)
+    return table
 
 
 def _streamed(values: Iterable[Any], parameter: str) -> pa.Table:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from uniproto.data.examples import as_example, example_columns
-from uniproto.errors import InputFileError, InvalidInputError, known_keywords
+from uniproto.errors import InputFileError, InvalidInputError, asking, known_keywords
 from uniproto.features.embedded import (
     TRUNCATED,
     Embedded,
@@ -254,7 +254,7 @@ class LanguageModelFeatures(ModelOfTexts):
         network, _ = load_model(self.place, self.features.bf16)
         if self.features.adapter is not None:
             adapter = Path(self.features.adapter).expanduser()
-            remedy = "Name the model it was made for with --model (in Python model=)."
+            remedy = f"Name the model it was made for: {asking('model=', 'model', 'MODEL')}."
             network = with_adapter(network, adapter, remedy, trainable=True)
             if self.features.adam:
                 self._moments = read_moments(self.features.adapter, network)

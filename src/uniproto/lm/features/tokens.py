@@ -142,8 +142,7 @@ def _laid_out(example: Any, template: str) -> tuple[str, str] | Messages:
     if isinstance(example, str):
         return "", example
     if isinstance(example, list):
-        known = [{name: each[name] for name in each if each[name] is not None} for each in example]
-        return [{**each, "content": each.get("content", "")} for each in known]  # and tool calls
+        return [{"content": "", **message} for message in example]  # and tool calls
     prompt, answer = example
     if template == CHAT:
         return [{"role": "user", "content": prompt}, {"role": ANSWERS, "content": answer}]
