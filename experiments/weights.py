@@ -3,7 +3,9 @@
 k-medoids gives every target point to its nearest prototype; the mass a prototype collects is its
 learned weight. Ranked from the heaviest to the lightest, these weights are set against 1/k, which
 every prototype of UniPROT has. The paper adds that prototypes of minority classes tend to get low
-weights; the second figure looks at that.
+weights; the second figure looks at that. It also says that nearest-prototype classification is
+better without these weights: here distances are divided by them, so that heavy prototypes reach
+farther.
 
     UNIPROTO_DATA=/path/to/data uniproto experiment weights
 """
@@ -23,7 +25,7 @@ from support.draws import balanced_source_and_target
 from support.published import Dataset
 from support.runs import Runs, Setup, command_line
 from support.statistics import by
-from uniproto.comparing.accuracy import weight_skew
+from uniproto.comparing.accuracy import accuracy, nearest_prototype, weight_skew
 from uniproto.comparing.results import aligned
 from uniproto.report.charts import BLUE, GREEN, ORANGE, small_multiples, styled
 from uniproto.report.words import mean_and_spread
@@ -89,8 +91,10 @@ def run(setup: Setup) -> None:
             f"means over {sizes.seeds} draws; heaviest, lightest and per prototype in units of 1/k",
             skew_table(draws, sizes),
             minority_table(draws, sizes),
+            accuracy_table(draws, sizes),
             skew_verdict(draws, sizes),
             *minority_verdicts(draws, sizes),
+            accuracy_verdict(draws, sizes),
         ]
     )
     charts = {
@@ -116,7 +120,9 @@ def measure(
     greedy = uniproto.Greedy()  # as in the paper
     for method, k in [("uniproto", sizes.k), *(("kmedoids", k) for k in sizes.ks)]:
         how = greedy if method == "uniproto" else method
-        chosen = uniproto.select(features[source], k, features[target], method=how)
+        problem = uniproto.Problem(features[source], features[target])
+        chosen = uniproto.select(problem, k, method=how)
+        judged = accuracies(problem, chosen, labels[source], labels[target], is_minority)
         for rank, place in enumerate(np.argsort(-chosen.weights, kind="stable")):
             label = labels[source][chosen.indices[place]]
             rows.append(
@@ -129,8 +135,30 @@ def measure(
                     "minority": is_minority[label],
                     "minority_of_target": is_minority[labels[target]].mean(),
                 }
+                | judged
             )
     return rows
+
+
+def accuracies(
+    problem: uniproto.Problem,
+    chosen: uniproto.Selection,
+    labels: np.ndarray,
+    truth: np.ndarray,
+    is_minority: np.ndarray,
+) -> dict[str, float | None]:
+    """1-NN accuracy by distances as they are, and by distances divided by the weights."""
+    distances = problem.costs.exact_block(chosen.indices, slice(None))
+    weighted = (distances / chosen.weights[:, None]).argmin(axis=0)
+    minority = np.unique(labels[is_minority[labels]])
+    found = {}
+    for name, nearest in (
+        ("without", nearest_prototype(problem.costs, chosen.indices)),
+        ("with", weighted),
+    ):
+        one = accuracy(labels[chosen.indices][nearest], truth, minority)
+        found |= {f"accuracy {name} weights": one.overall, f"minority {name} weights": one.minority}
+    return found
 
 
 def skews(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -152,9 +180,17 @@ def skews(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "of the prototypes": small.mean(),
                 "of their weight": weights[small].sum(),
                 "per prototype": weights[small].mean() * len(weights) if small.any() else None,
+                "lost": mine[0]["accuracy without weights"] - mine[0]["accuracy with weights"],
+                "lost by the minority": _difference(
+                    mine[0]["minority without weights"], mine[0]["minority with weights"]
+                ),
             }
         )
     return draws
+
+
+def _difference(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first - second
 
 
 def _of(
@@ -201,6 +237,33 @@ def minority_table(draws: list[dict[str, Any]], sizes: Sizes) -> str:
     for column, form in {**dict.fromkeys(SHARES, ".1%"), "per prototype": ".2f"}.items():
         table[column] = [format(_mean(draws, column, *pair, sizes.k), form) for pair in pairs]
     return aligned(table)
+
+
+def accuracy_table(draws: list[dict[str, Any]], sizes: Sizes) -> str:
+    """Points of 1-NN accuracy that k-medoids loses where its weights divide the distances."""
+    pairs = list(itertools.product(sizes.problems, sizes.ks))
+    table = {"points lost by the weights": [f"{problem}, k = {k}" for problem, k in pairs]}
+    for column in ("lost", "lost by the minority"):
+        found = [mean_and_spread(_of(draws, column, p, "kmedoids", k)) for p, k in pairs]
+        table["all classes" if column == "lost" else "minority"] = [
+            "–" if mean is None else f"{100 * mean:+.1f} ± {100 * (spread or 0):.1f}"
+            for mean, spread in found
+        ]
+    return aligned(table)
+
+
+def accuracy_verdict(draws: list[dict[str, Any]], sizes: Sizes) -> str:
+    """The claim that classification is better without the weights."""
+    lost = [
+        _of(draws, "lost", problem, "kmedoids", k) for problem in sizes.problems for k in sizes.ks
+    ]
+    better = sum(each is not None and each > 0 for draw in lost for each in draw)
+    count = sum(len(draw) for draw in lost)
+    word = "Confirmed" if better > 0.9 * count else "Depends" if better else "Not confirmed"
+    return (
+        f"Claim: 1-NN is better without the weights of k-medoids. {word}: it is in {better} of "
+        f"{count} draws, by problem and k."
+    )
 
 
 def skew_verdict(draws: list[dict[str, Any]], sizes: Sizes) -> str:

@@ -137,7 +137,10 @@ def test_tables_of_the_experiments_are_those_of_the_rows() -> None:
     for (name, method, _), unit in by(rows_of("synthetic"), "mixture", "method", "seed").items():
         mixtures[name].setdefault(method, []).append(unit)
     reports = {
-        "weights": weights.skew_table(weights.skews(rows_of("weights")), weights.PAPER),
+        "weights": "".join(
+            table(weights.skews(rows_of("weights")), weights.PAPER)
+            for table in (weights.skew_table, weights.accuracy_table)
+        ),
         "gains": gains.rules_table(rules, gains.PAPER)
         + gains.strengths_table(
             [row for row in of_gains if row["part"] == "entropic"], gains.PAPER
