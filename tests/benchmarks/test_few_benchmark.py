@@ -150,7 +150,7 @@ def test_a_small_run_is_reported_and_resumed(here: list[Any], tmp_path: Path) ->
     assert rows[f"exact cost of given rows: {TINY}"]["cost"] > bound["lower_bound"]
     assert sum(what.startswith("growth: ") for what in rows) == 2
     figures = {figure["what"]: figure for figure in first["figures"]}
-    beside = figures[f"{TINY}: cost beside the best peer that does not balance, in 100 s"]
+    beside = figures[f"{TINY}: cost relative to the best peer that does not balance, in 100 s"]
     assert beside["reached"] == costs["uniproto"] / min(costs["MiniBatchKMeans"], costs["random"])
     with (tmp_path / "few-quick.csv").open(encoding="utf-8") as file:
         table = list(csv.DictReader(file))
