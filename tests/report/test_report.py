@@ -712,6 +712,20 @@ def test_the_command_from_files_to_page(run: Run) -> None:
     assert run("verify", "out")[0] == 0
 
 
+def test_the_command_and_the_call_make_the_same_page(run: Run) -> None:
+    write_table()
+    select = ["pool.parquet", "-k", 5, "--column", "embedding", "--id", "doc", "-o", "out"]
+    assert run("select", *select)[0] == 0
+    shown = ["--labels", "kind", "--text", "review", "--random", 0]
+    assert run("report", "out", *shown)[0] == 0
+    features = uniproto.Columns(use=["embedding"], id="doc", prepare=False)
+    found = uniproto.select("pool.parquet", 5, features=features)
+    found.report("call.html", labels="kind", text="review", random=0)
+    assert data_of("call.html") == data_of()
+    pages = (Path(name).read_text("utf-8") for name in ("out/report.html", "call.html"))
+    assert len({str(Page(text).texts) for text in pages}) == 1
+
+
 def test_an_array_and_its_companions(run: Run) -> None:
     np.savez("pool.npz", X=X, y=np.arange(40) % 3, pictures=RNG.integers(0, 9, (40, 4, 4)))
     assert run("select", "pool.npz", "-k", 4, "--column", "X", "-o", "out")[0] == 0
@@ -783,11 +797,11 @@ def test_coordinates_by_name(run: Run) -> None:
     pq.write_table(table, "pool.parquet")
     select = ["pool.parquet", "-k", 5, "--column", "embedding", "-o", "out"]
     assert run("select", *select)[0] == 0
-    assert run("report", "out", "--map", "left,up", "--random", 0)[0] == 0
+    assert run("report", "out", "--positions", "left,up", "--random", 0)[0] == 0
     assert data_of()["items"]["y"] == (-np.arange(40.0)).tolist()
-    status, _, err = run("report", "out", "--map", "kind")
+    status, _, err = run("report", "out", "--positions", "kind")
     assert status == 2
-    assert "--map" in err
+    assert "--positions" in err
 
 
 def test_a_result_saved_from_python(run: Run) -> None:

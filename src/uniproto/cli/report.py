@@ -56,7 +56,7 @@ class ReportSpec:
         "with the files that the table or the ids name, or with one file per row",
         metavar="COLUMN_OR_FOLDER",
     )
-    map: str | None = _common(
+    positions: str | None = _common(
         None,
         "coordinates of the map: a column of pairs, or two columns X,Y (default: the table's only "
         "column of pairs, or principal components)",
@@ -100,24 +100,24 @@ def run(options: argparse.Namespace) -> None:
 
 def make_report(spec: ReportSpec) -> None:
     """Write a page about a saved result."""
-    from uniproto.cli.report_examples import examples_of
-    from uniproto.report.examples import Examples
+    from uniproto.report.inputs import examples_of
     from uniproto.selection.storage import load_manifest
 
     folder = Path(spec.folder)
     manifest, certifier, made = load_manifest(folder), None, ""
     problem: Problem | None = None
-    if "inputs" in manifest or spec.labels or spec.text or spec.images or spec.map:
+    known = {name: getattr(spec, name) for name in ("labels", "text", "images", "positions")}
+    if "inputs" in manifest or any(known.values()):
         remedy = "Run 'uniproto select', or call selection.report() in Python."
         _, selection, problem, call = read_result(folder, spec.moved, remedy=remedy)
-        source, target = examples_of(problem, call, manifest, spec)
         made = _made_by(manifest, call, problem, spec.folder)
         title = spec.title or problem.given.inputs[0].name.name
         certifier = "'uniproto certify OUT'"
     else:  # saved from Python: the page only shows what the folder holds
         selection = Selection.load(folder)
-        source, target = (Examples(count) for count in selection.details.shape)
         title = spec.title or folder.resolve().name
+    sources = manifest.get("command", {}).get("source")
+    source, target = examples_of(selection, problem, known, sources)
     path = write_report(
         selection,
         spec.output or folder / PAGE,

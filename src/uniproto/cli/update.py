@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE_OF_CHANGES = "changes.html"
 # What of an earlier call says nothing about new rows.
-_ASKED_ANEW = ("k", "method", "certify", "include", "exclude", "compute")
+_NOT_ASKED_AGAIN = ("k", "method", "certify", "include", "exclude", "compute")
 
 
 def add_parser(commands: Any) -> None:
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
 
     folder = Path(options.folder)
     manifest, earlier = load_manifest(folder), Selection.load(folder)
-    asked = asked_anew(folder, manifest, options.new, options.target)
+    asked = asked_again(folder, manifest, options.new, options.target)
     output = Path(options.output or f"{Path(options.new).stem}-prototypes")
     refuse_inputs_inside(output, [options.new, *([options.target] if options.target else [])])
     require_result_folder(output, [PAGE_OF_CHANGES])
@@ -115,11 +115,11 @@ def run(options: argparse.Namespace) -> None:
     if options.certify:
         selection.certify(as_time_limit(options.certify)[1], progress=shown)
     page = update_page(selection, problem, title=Path(options.new).name, command=options.typed)
-    asked = {name: vars(options)[name] for name in ("changes", "k", "target")}
+    own = {name: vars(options)[name] for name in ("changes", "k", "target")}
     save_selection(
         selection,
         output,
-        record={"command": {"earlier": options.folder, "new": options.new, **asked}},
+        record={"command": {"earlier": options.folder, "new": options.new, **own}},
         files={PAGE_OF_CHANGES: page},
     )
     if not options.quiet:
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> None:
         selection.table()
 
 
-def asked_anew(
+def asked_again(
     folder: Path, manifest: Mapping[str, Any], new: str, target: str | None
 ) -> dict[str, Any]:
     """The arguments of a `Problem` of new files, asked as those of a saved selection were."""
@@ -149,7 +149,7 @@ def asked_anew(
     if manifest["bandwidth"] is not None:
         metric = kernels[metric](manifest["bandwidth"])
     return {
-        **{name: call[name] for name in call if name not in _ASKED_ANEW},
+        **{name: call[name] for name in call if name not in _NOT_ASKED_AGAIN},
         "source": new,
         "target": replace(before, of=target) if isinstance(before, TargetSample) else target,
         "features": features,

@@ -538,8 +538,7 @@ def _compared(
     if isinstance(features, ModelFeatures):
         if metric in MATRIX_METRICS:
             raise InvalidInputError(
-                f"must compare vectors, which features={features!r} makes, not be "
-                f"{metric!r}. Use cosine.",
+                f"must compare the vectors of a model, not be {metric!r}. Use cosine.",
                 parameter="metric",
             )
         return rows_of_model(source, target, features)

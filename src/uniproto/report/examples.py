@@ -54,7 +54,7 @@ def examples(
     positions: Any = None,
     fields: Any = None,
 ) -> Examples:
-    """Examples from sequences with one entry per row."""
+    """Examples from sequences with one entry per row; texts and pictures may be readers."""
     pictures, white = None, None
     if images is not None:
         pictures, white = _pictures(images, count, "images")
@@ -72,7 +72,9 @@ def examples(
 
 
 def sequence(values: Any, parameter: str, count: int) -> Reader:
-    """A reader of any sequence with one entry per row."""
+    """A reader of any sequence with one entry per row; readers as they are."""
+    if callable(values):
+        return values
     length = (
         len(values) if hasattr(values, "__len__") and not isinstance(values, str | bytes) else 0
     )

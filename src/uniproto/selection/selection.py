@@ -26,8 +26,7 @@ from uniproto.errors import (
 from uniproto.methods.contract import Picks
 from uniproto.methods.grouped import improve_in_groups
 from uniproto.problem.problem import Problem, ProblemOptions, Unpack, as_problem
-from uniproto.problem.values import NamedColumns
-from uniproto.report import report_selection
+from uniproto.report import write_report
 from uniproto.report.targets import arc_costs
 from uniproto.report.words import figure
 from uniproto.runs.atomic import atomic_write
@@ -536,8 +535,8 @@ class Selection:
         """Write one self-contained HTML page about this selection; returns its path.
 
         Labels and the like are one value per source row, or a pair of such: of the source's rows
-        and of the target's, where the target is another set. Of a table, labels, text, ids and
-        groups may be the name of a column.
+        and of the target's, where the target is another set. Each may be the name of a column of a
+        table, or of an array of an .npz file. Default: what the selection was made by.
 
         Args:
             path: the file to write.
@@ -552,13 +551,22 @@ class Selection:
             random: how many random choices to compare with. Default: 5, as far as half a minute
                 allows.
         """
-        named = NamedColumns(*self.details.given.inputs)
-        given = {"labels": labels, "text": text, "ids": ids, "groups": groups}
-        pairs = {name: named.both(values, name) for name, values in given.items()}
-        for name, values in (("images", images), ("positions", positions)):
-            is_pair = isinstance(values, tuple) and len(values) == 2
-            pairs[name] = values if is_pair else (values, None)
-        return report_selection(self, path, self._problem, pairs, title=title, random=random)
+        from uniproto.report.inputs import examples_of
+
+        known = {
+            "labels": labels, "text": text, "images": images, "ids": ids, "groups": groups,
+            "positions": positions,
+        }  # fmt: skip
+        data = self.details.given.inputs[0]
+        return write_report(
+            self,
+            path,
+            *examples_of(self, self._problem, known),
+            problem=self._problem,
+            title=title or (data.path and data.path.name),
+            commands=[("This page", f"selection.report({os.fspath(path)!r})")],
+            random=random,
+        )
 
     def summary(self) -> str:
         """A few lines for people."""
