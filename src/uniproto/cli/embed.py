@@ -111,13 +111,7 @@ def run(options: argparse.Namespace) -> None:
         items = items_of(features_of(spec), data)
     else:
         items = read_items(data, None, None, guess=True, encoding=spec.encoding)
-    embedding = {
-        "batch_size": spec.batch_size,
-        "device": spec.device,
-        "cache": False if spec.no_cache else spec.cache or True,
-        "on_error": spec.on_error,
-        "progress": False if spec.quiet else None,
-    }
+    embedding = spec.embedding()
     if COLUMN in items.table.column_names:
         raise InvalidInputError(
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."

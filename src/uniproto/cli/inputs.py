@@ -100,9 +100,8 @@ def features_of(spec: SelectSpec) -> Any:
         if spec.columns:
             given["use"] = spec.columns
         return Columns(**given) if given else None
-    cache: Any = False if spec.no_cache else spec.cache or True
     shared = {name: getattr(spec, name) for name in _OF_MODELS if name in spec.given()}
-    shared |= {"cache": cache, "progress": False if spec.quiet else None}
+    shared |= spec.embedding()
     if spec.text:
         return Text(spec.text, **shared)
     if spec.images:

@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +79,10 @@ class LargeTable:
         import pyarrow.dataset as ds  # imports pandas if installed
 
         self._files = files
-        self._rows: NDArray[np.int64] | None = None  # None: all of them
         self._dataset = ds.dataset([str(file) for file in files], format="parquet")
         self.schema = self._dataset.schema
         self.column_names: list[str] = self.schema.names
         self.name = str(files[0] if len(files) == 1 else files[0].parent)
-
-    def only(self, rows: NDArray[np.int64]) -> LargeTable:
-        """The same table with some of its rows."""
-        other = copy(self)
-        other._rows = rows
-        return other
 
     @property
     def num_rows(self) -> int:
@@ -100,13 +92,12 @@ class LargeTable:
     def column(self, name: str) -> pa.ChunkedArray:
         """One column, in memory."""
         with self._naming_the_damaged():
-            found = self._dataset.to_table(columns=[name]).column(0)
-            return found if self._rows is None else found.take(pa.array(self._rows))
+            return self._dataset.to_table(columns=[name]).column(0)
 
     def take(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows with all columns, in this order."""
         with self._naming_the_damaged():
-            return self._dataset.take(pa.array(rows if self._rows is None else self._rows[rows]))
+            return self._dataset.take(pa.array(rows))
 
     @contextmanager
     def _naming_the_damaged(self) -> Iterator[None]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from numpy.typing import NDArray
 
 from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, is_saved_dataset, parquet_files
@@ -249,8 +248,3 @@ def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Ite
         return
     chosen = table if columns is None else table.select(columns)
     yield from chosen.to_batches(max_chunksize=size)
-
-
-def some_rows(table: Any, rows: NDArray[np.int64]) -> Any:
-    """Some rows of a table; one that is larger than memory stays where it is."""
-    return table.only(rows) if isinstance(table, LargeTable) else table.take(pa.array(rows))
