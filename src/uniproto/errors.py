@@ -155,10 +155,14 @@ def called(flags: Mapping[str, str]) -> Iterator[None]:
 def quoted(parameter: str) -> str:
     """A parameter's name in messages: in quotes, or as the option of a command.
 
+    A field of a value, such as features.weights, is the option of that name.
+
     >>> print(quoted("target_weights"))
     'target_weights'
     """
-    return parameter if parameter.startswith("-") else _flags.get(parameter) or repr(parameter)
+    if parameter.startswith("-"):
+        return parameter
+    return _flags.get(parameter.rpartition(".")[2]) or repr(parameter)
 
 
 def asking(python: str, option: str, value: str = "") -> str:

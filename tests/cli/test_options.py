@@ -165,6 +165,9 @@ def test_warnings_speak_of_options_in_a_command_and_of_parameters_in_python(
         (["-k", "2", "--target-weights", "age2"], "--target-weights"),
         (["-k", "2", "--seconds", "1", "--method", "random"], "--seconds"),
         (["-k", "2", "--neighbours", "few"], "--neighbours"),
+        (["-k", "2", "--weights", "age=0"], "--weights"),
+        (["-k", "2", "--cyclic", "hour=24"], "--cyclic"),
+        (["-k", "2", "--missing", "age"], "--missing"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

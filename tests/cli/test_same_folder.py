@@ -82,6 +82,15 @@ SAME: dict[str, tuple[Any, ...]] = {
             "target_weights": uniproto.Balanced("kind"),
         },
     ),
+    "people.csv -k 4 --weights age=2,income=0.5 --missing income=-1 --cyclic age=100": (
+        {
+            "features": Columns(
+                weights={"age": 2.0, "income": 0.5},
+                missing={"income": -1.0},
+                cyclic={"age": 100.0},
+            )
+        },
+    ),
     "texts.csv -k 3 --text text --on-error skip --id doc": (
         {"features": Text("text", on_error="skip", id="doc")},
     ),
@@ -131,7 +140,7 @@ def test_a_record_says_the_call_and_the_command(line: str) -> None:
 
 
 def test_a_call_that_no_command_says() -> None:
-    features = Columns(weights={"age": 2.0}, missing={"income": -1})
+    features = Columns(missing=-1)
     uniproto.select("people.csv", 4, features=features).save("out")
     call = recorded_call(json.loads(Path("out/manifest.json").read_text()))
     assert call["features"] == features

@@ -166,7 +166,7 @@ def test_bad_texts_are_listed_never_zero(tiny_bert: str) -> None:
 
 
 def test_bad_texts_fail_the_run(tiny_bert: str) -> None:
-    with pytest.raises(InputFileError, match=r"row 1 \(empty\).*--on-error skip"):
+    with pytest.raises(InputFileError, match=r"row 1 \(empty\).*on_error='skip'"):
         embed_text(BAD_TEXTS, model=tiny_bert)
     with pytest.raises(InputFileError, match="No row holds a text"):
         embed_text(["", None], model=tiny_bert, on_error="skip")
@@ -404,7 +404,7 @@ def test_bad_pictures_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.rows.tolist() == [0]
     for (row, reason), (_, said) in zip(found.left_out, bad, strict=True):
         assert said in reason, (row, reason)
-    with pytest.raises(InputFileError, match=r"row 1 \(missing\).*--on-error skip"):
+    with pytest.raises(InputFileError, match=r"row 1 \(missing\).*on_error='skip'"):
         embed_images([good, None])
 
 

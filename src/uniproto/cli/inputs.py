@@ -13,7 +13,10 @@ from uniproto.cli.option_values import (
     counts_text,
     limits_of,
     named_weights,
+    number_or_text,
     row_numbers,
+    values_by_column,
+    values_text,
     weights_text,
 )
 from uniproto.cli.spec import CurateSpec, SelectSpec, options_of
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 _KERNELS: dict[str, Any] = {kind.metric: kind for kind in (RBF, Laplacian)}
 _OF_COLUMNS = ("ignore", "categories", "scale", "prepare", "id", "labels", "encoding")
+_BY_COLUMN = ("missing", "cyclic", "weights")
 _OF_MODELS = ("model", "batch_size", "device", "on_error", "id", "labels", "encoding")
 _OF_EXAMPLES = ("adapter", "prompt", "answer", "messages", "template", "max_length", "bf16")
 _OF_METHODS = {"seconds", "plan", "gains", "sample"}
@@ -54,7 +58,7 @@ def question(spec: SelectSpec) -> dict[str, Any]:
     """The arguments of a `Problem` that options say; files are named, and none is read."""
     metric: Any = spec.metric
     if spec.metric in _KERNELS and spec.bandwidth != RBF.bandwidth:
-        metric = _KERNELS[spec.metric](_number_or_text(spec.bandwidth))
+        metric = _KERNELS[spec.metric](number_or_text(spec.bandwidth))
     groups: Any = spec.groups
     if spec.groups and spec.budgets != Groups.budgets:
         groups = Groups(spec.groups, budgets=budgets_of(spec.budgets))
@@ -81,13 +85,6 @@ def _plain_options(spec: SelectSpec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in names if hasattr(spec, name)}
 
 
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def features_of(spec: SelectSpec) -> Any:
     """How the options say that rows become vectors; None where they say nothing."""
     # The classes of weights are named there.
@@ -95,6 +92,9 @@ def features_of(spec: SelectSpec) -> Any:
     spec = spec if labels is ... else replace(spec, labels=None)
     if not spec.embeds:
         given = {name: getattr(spec, name) for name in _OF_COLUMNS if name in spec.given()}
+        for name in _BY_COLUMN:
+            if values := values_by_column(getattr(spec, name), name):
+                given[name] = values
         if spec.column is not None:
             given = {"prepare": False, **given, "use": [spec.column]}
         if spec.columns:
@@ -285,6 +285,7 @@ def _options_of_features(features: Any) -> dict[str, Any]:
     if isinstance(features, Columns):
         found = {name: getattr(features, name) for name in _OF_COLUMNS}
         found |= {name: list(found[name]) for name in ("ignore", "categories")}
+        found |= {name: values_text(getattr(features, name)) for name in _BY_COLUMN}
         use = features.use
         if use and len(use) == 1 and features.prepare is False:
             return {**found, "column": use[0], "prepare": None}

@@ -40,6 +40,47 @@ def _counts(text: str, parameter: str) -> Iterator[tuple[str, int]]:
             ) from None
 
 
+def values_by_column(texts: Texts, parameter: str) -> dict[str, Any]:
+    """The columns and their values, of --missing, --cyclic and --weights.
+
+    >>> values_by_column(["age=2,income=0.5", "age=3"], "weights")
+    {'age': [2.0, 3.0], 'income': 0.5}
+    """
+    found: dict[str, Any] = {}
+    for part in (part for text in texts or () for part in text.split(",")):
+        column, equals, value = (each.strip() for each in part.rpartition("="))
+        if not (column and equals and value):
+            raise InvalidInputError(
+                f"must give each column a value, such as age=2, not {part!r}.", parameter=parameter
+            )
+        one = number_or_text(value)
+        found[column] = one if column not in found else [*_each(found[column]), one]
+    return found
+
+
+def values_text(values: Any) -> list[str] | None:
+    """The texts of an option for that; None where there is none, as columns are not named.
+
+    >>> values_text({"age": [2.0, 3.5]})
+    ['age=2.0', 'age=3.5']
+    """
+    if not isinstance(values, Mapping):
+        return None
+    return [f"{column}={each}" for column, of in values.items() for each in _each(of)]
+
+
+def number_or_text(text: str) -> float | str:
+    """A number where a text is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _each(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, list | tuple) else [values]
+
+
 def row_numbers(text: str | None, parameter: str) -> list[int]:
     """Rows as options name them.
 

@@ -25,6 +25,7 @@ from uniproto.select import select
 
 _COLUMNS, _CHOICE, _HOW = "columns", "what may be chosen", "how to choose"
 _LIST: dict[str, Any] = {"parse": str, "repeated": True}
+_VALUES: dict[str, Any] = {**_LIST, "metavar": "COL=VALUE"}
 _COUNTS: dict[str, Any] = {**_LIST, "metavar": "COL:LABEL=N"}
 _common = partial(setting, common=True)
 _embedding = partial(setting, group="texts and pictures")
@@ -97,6 +98,27 @@ class ProblemSpec:
         Columns, "prepare", "make columns comparable (default: if they differ)"
     )
     scale: str = _columns(Columns, "scale", "robust (default), standard, minmax or none")
+    missing: list[str] | None = setting_of(
+        Columns,
+        "missing",
+        help="a number that stands for a gap, such as income=-999",
+        group=_COLUMNS,
+        **_VALUES,
+    )
+    cyclic: list[str] | None = setting_of(
+        Columns,
+        "cyclic",
+        help="the period of a column that comes round, such as hour=24",
+        group=_COLUMNS,
+        **_VALUES,
+    )
+    weights: list[str] | None = setting_of(
+        Columns,
+        "weights",
+        help="how much a column counts, such as age=2 (default: 1)",
+        group=_COLUMNS,
+        **_VALUES,
+    )
     groups: str | None = _columns(
         Problem, "groups", "select within each group of this column", metavar="COLUMN"
     )

@@ -330,17 +330,16 @@ def _require_by_column(name: str, given: Any, table: pa.Table) -> None:
     """Check an option that says something of single columns; `missing` may be about all."""
     if name == "missing" and not isinstance(given, Mapping):
         return
+    parameter = f"features.{name}"
     if not isinstance(given, Mapping | None):
         raise InvalidInputError(
-            f"must have {name}= as a mapping from columns to numbers, not {given!r}.",
-            parameter="features",
+            f"must map columns to numbers, not be {given!r}.", parameter=parameter
         )
     for column, value in (given or {}).items():
         if column not in table.column_names:
-            raise unknown_name(f"features.{name}", column, table.column_names)
+            raise unknown_name(parameter, column, table.column_names)
         if name != "missing" and not finite_number(value) > 0:
+            remedy = " To leave a column out, ignore it." if name == "weights" else ""
             raise InvalidInputError(
-                f"must have {name}= with numbers above 0, not {value!r} for {column!r}."
-                + (" To leave a column out, name it in ignore=." if name == "weights" else ""),
-                parameter="features",
+                f"must be above 0, not {value!r} for {column!r}.{remedy}", parameter=parameter
             )

@@ -343,9 +343,14 @@ def warn_of_stand_ins(name: str, values: Mapping[float, int], rows: int) -> None
     found = " and ".join(f"{value:g} in {count:,}" for value, count in values.items())
     wanted = ", ".join(f"{value:g}" for value in values)
     wanted = f"[{wanted}]" if len(values) > 1 else wanted
+    remedy = asking(
+        f"features=Columns(missing={{{name!r}: {wanted}}})",
+        "missing",
+        ",".join(f"{name}={value:g}" for value in values),
+    )
     warn_of_data(
         f"{name!r} is {found} of {rows:,} rows, far from its other values. If that means missing, "
-        f"pass features=Columns(missing={{{name!r}: {wanted}}})."
+        f"pass {remedy}."
     )
 
 
