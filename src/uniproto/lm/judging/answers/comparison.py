@@ -61,6 +61,8 @@ _SAME_WORDS = {
     "yes": "true",
     "no": "false",
     "varnothing": "emptyset",
+    "nosolution": "emptyset",
+    "nosolutions": "emptyset",
     "\\{\\}": "emptyset",
 }
 
@@ -97,7 +99,8 @@ def same_answer(predicted: str | None, gold: str, dataset: str, *, time_limit: f
     judge = _Judge(dataset, time.monotonic() + time_limit)
     right = read_answer(gold, brackets_are_lists=brackets_are_lists)
     given = read_answer(predicted, brackets_are_lists=brackets_are_lists)
-    if _only_letter_units(given) and isinstance(right, Quantity) and not right.formula.symbols:
+    is_number = isinstance(right, Quantity) and not right.formula.symbols
+    if is_number and (isinstance(given, Words) or _only_letter_units(given)):  # 5 m, 5 km/h
         given = read_answer(predicted, brackets_are_lists=brackets_are_lists, letter_units=True)
     return judge.same(given, right)
 
@@ -106,9 +109,10 @@ _WITH_LETTER = re.compile(r"\s*\(?[A-E][).:]\s+(\S.*)")
 _RESTATED = re.compile(
     r" ?(?:\\approx|≈|,? ?\bor (?:approximately|about|roughly|around|nearly)\b"
     r"|,? ?\(?\b(?:i\. ?e\.|that is|or equivalently|which is)(?: (?:about|approximately))?,?"
-    r"|, ?or\b) ?",
+    r"|,? ?\bor\b) ?",
     re.IGNORECASE,
 )
+_ROUNDED = re.compile(r"approx|≈|\b(?:about|roughly|around|nearly)\b", re.IGNORECASE)
 
 
 def restatements(text: str) -> list[str]:
@@ -123,8 +127,9 @@ def restatements(text: str) -> list[str]:
         return [text]
     first, *others = [value for value in values if value is not None]
     for part, value in zip(parts[1:], others, strict=True):
-        digits = part.rstrip("%").partition(".")[2]
+        digits = part.rstrip("%\\").partition(".")[2]
         unit = 10.0 ** -len(digits) * (0.01 if part.endswith("%") else 1)
+        unit = unit if digits or _ROUNDED.search(text) else 0.0
         if abs(first - value) > 0.5 * unit + 1e-9:
             return [text]
     return parts
@@ -135,7 +140,7 @@ def _float_of(text: str) -> float | None:
     if not isinstance(answer, Quantity) or answer.formula.symbols:
         return None
     value = float_value(answer.formula)
-    return None if value is None or value.imag else value.real
+    return None if value is None or value.imag else value.real / (100 if answer.percent else 1)
 
 
 def _only_letter_units(answer: Answer) -> bool:

@@ -1,8 +1,8 @@
 r"""The final answer in what a model wrote, or in what its program printed.
 
 An answer is announced by \boxed{…}, by "#### …" or by "the answer is …"; of several announcements
-the last counts, for models correct themselves. Without one, the last amount of the text is taken
-where answers are numbers, and the last piece of mathematics elsewhere. What a model writes after
+the last counts, for models correct themselves. Without one, it is what the last line says something
+is, or else its last amount that does not say of how many or in how long. What a model writes after
 its own turn, such as a next question, does not count.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from uniproto.lm.features.number_words import number_in_words
+from uniproto.lm.features.number_words import in_digits, number_in_words
 from uniproto.lm.judging.answers.comparison import NUMBER_SETS, restatements
 from uniproto.lm.judging.answers.reading import (
     Answer,
@@ -31,7 +31,7 @@ from uniproto.lm.judging.answers.words import (
 )
 
 AMOUNT = re.compile(
-    r"(?<![A-Za-z_])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
+    r"(?<![A-Za-z_^\d])(?:(?<![\w.)\]}])-\s?)?(?:\\?\$\s?)?-?(?<![A-Za-z_.])"
     r"(?:\d*\s?\\[dt]?frac\s?\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}"
     r"|\d*\.\d*\\(?:overline|bar|dot)\s?\{\d{1,40}\}"
     r"|\d{1,3}(?:,\d{3}){1,12}(?!,?\d)(?:\.\d+)?|\d{1,9}\s+\d{1,9}/\d{1,9}|\d{1,15}/\d{1,15}"
@@ -133,7 +133,7 @@ _NEXT_TURN = re.compile(
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
-    r"(?:\b(?:wrong|incorrect)\s+)?\banswers?\b[^.\n=:]{0,60}?"
+    r"(?:\b(?:wrong|incorrect)\s+)?\b(?:answers?|correct\s+(?:option|choice))\b[^.\n=:]{0,60}?"
     r"(?:\b(?:is|are|equals?|be|was)\b|\b(?:is|are|was)n['’]t\b|[:=])"
     r"(?:\s*(?:[:=]|equal to|therefore|thus|simply))*",
     re.IGNORECASE,
@@ -145,7 +145,7 @@ _BULLET = re.compile(r"(?:[-*•]|\d+[.)])\s+")
 _HASHES = re.compile(r"####(?!#)[ \t]*([^\n]*)")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(
-    r"\n|(?<![ap]\.m)(?<!\b[ap])(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s)", re.IGNORECASE
+    r"\n|(?<![ap]\.m)(?<!\bi\.e)(?<!\b[ap])(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s)", re.IGNORECASE
 )
 _EMPHASIS = re.compile(r"(?<![\w)*])\*\*(?=\S)([^*\n]+)\*\*(?![\w(*])")
 _MATHEMATICS = re.compile(r"\$\$?([^$\n]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
@@ -164,6 +164,30 @@ _NAMED_LINE = re.compile(rf"[A-Za-z]\w{{0,20}}\s*[=:]\s*{AMOUNT.pattern}")
 _VALUE_LINE = re.compile(rf"(?:[A-Za-z]\w{{0,20}}\s*[=:]\s*)?{AMOUNT.pattern}")
 _LIST_BEGINS = re.compile(r"\b(?:is|are)[\s:(]*")  # "… are 5 and 3", "… is (5, 3)"
 _LIST_GOES_ON = re.compile(r"\s*(?:,\s*and|,|and)\s*")
+_STATED = re.compile(r".*(?:\b(?:is|are|equals?)|:)\s+(\S.*)")
+_RATIO_IN_WORDS = re.compile(r"\bratio\b.*?\b(\d+)\s+to\s+(\d+)", re.IGNORECASE)
+# Between two amounts: the later one says of how many, in how long, after what.
+_PLAIN = (
+    r"(?!(?:and|but|so|then|or|is|are|was|were|has|have|gets?|gives|makes|costs?|leaves|total"
+    r"|plus|minus|times)\b)[a-z]+,?\s+"
+)
+_ASIDE = re.compile(
+    rf",?\s(?:{_PLAIN}){{0,4}}?(for|in|out\s+of|of|when|where|if|at|on|after|before)\s+"
+    rf"(?:{_PLAIN}){{0,3}}(?:[a-z]\s*=\s*)?",
+    re.IGNORECASE,
+)
+_COMPARED = re.compile(
+    r"\b(?:[A-Za-z]\s*(?:[<>≤≥]=?|\\[lg]eq?)|(?:more|less|fewer|greater)\s+than)\s*\$?\s?$"
+)
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_PRICE = re.compile(r"\\?\$|[\d.,]+\s+(?:dollars?|cents?|euros?|pounds?|each|in\s+total|total)\b")
+_CHECKED = re.compile(r"\s*\((?:check|since|because|as|verif)[^()]*\)\W*$", re.IGNORECASE)
+_SENTENCE = re.compile(r"[A-Z][a-z]+\s+[a-z]+\s")  # short words look like products of variables
+_NO_NUMBER = re.compile(
+    r"\b(?:the|this|that|which|no)\s+one\b|\bone\s+(?:of|can|must|should)\b"
+    r"|\b\w+\s+(?:halves|thirds|quarters|\w+ths|dozen|times)\b",
+    re.IGNORECASE,
+)
 _NO_SOLUTION = re.compile(r"no\s+(?:\w+\s+)?solutions?\b", re.IGNORECASE)
 _LABELLED = re.compile(rf"[A-Za-z]\w*\s*[=:]\s*{AMOUNT.pattern}")
 _LABEL = re.compile(r"[A-Za-z][\w ,'()-]*:\s*(?=\S)")
@@ -240,17 +264,33 @@ def program_answer(printed: str, dataset: str, question: str | None = None) -> s
 
 
 _SPACED = re.compile(r"(?<![\d.,/\w])[1-9]\d{0,2}(?:[ \u00a0\u202f]\d{3})+(?![\d/.,]*\d)")
-_THOUSANDS = re.compile(r"(\$\s?)(\d{1,6}(?:\.\d{1,3})?)\s?[kK]\b")
+_THOUSANDS = re.compile(r"(\$\s?)(\d{1,6}(?:\.\d{1,3})?)\s?([kKM])\b(?!\s?[$^+*/=\\-])")
+_AND_A_HALF = re.compile(r"\b(\w+)\s+and\s+a\s+half\b", re.IGNORECASE)
+_SIGNS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4"}
 
 
 def _in_plain_digits(text: str) -> str:
-    """Numbers without spaces between thousands, and amounts of money without k.
+    """Numbers without spaces between thousands, amounts of money without k, plain fractions.
 
-    >>> _in_plain_digits("70 000 dollars or $1.5k")
-    '70000 dollars or $1500'
+    >>> _in_plain_digits("70 000 dollars or $1.5k"), _in_plain_digits("2½ or three and a half")
+    ('70000 dollars or $1500', '2 1/2 or 3.5')
     """
     text = _SPACED.sub(lambda found: re.sub(r"\s", "", found[0]), text)
-    return _THOUSANDS.sub(lambda found: f"{found[1]}{float(found[2]) * 1000:.12g}", text)
+    text = re.sub(r"(\d?)([½⅓⅔¼¾])", lambda found: f"{found[1]} {_SIGNS[found[2]]}".strip(), text)
+    text = _AND_A_HALF.sub(_with_half, text)
+    scales = {"k": 1e3, "K": 1e3, "M": 1e6}
+    return _THOUSANDS.sub(lambda m: f"{m[1]}{float(m[2]) * scales[m[3]]:.12g}", text)
+
+
+def _with_half(found: re.Match[str]) -> str:
+    value = found[1] if found[1].isdecimal() else number_in_words([found[1]])
+    return found[0] if value is None else f"{value}.5"
+
+
+_REMARK = re.compile(  # 12, because …; 12 apples for 4 children
+    r",?\s+(?:(?!and\b|or\b|plus\b|minus\b|times\b|more\b|less\b|over\b)[a-z]{2,}\s+)?"
+    r"(because|since|as|for|so|when|where|if|at|out of)\b"
+)
 
 
 def _amount_before_words(statement: str) -> str:
@@ -260,11 +300,8 @@ def _amount_before_words(statement: str) -> str:
     ('12', '12 < x')
     """
     first = AMOUNT.match(statement)
-    if first is None or not re.match(
-        r",?\s+(?:because|since|as|for|so|out of)\b", statement[first.end() :]
-    ):
-        return statement
-    return first[0].strip()
+    rest = None if first is None else _REMARK.match(statement, first.end())
+    return statement if rest is None else statement[: rest.start(1)].strip(" ,")
 
 
 def _own_turn(text: str) -> str:
@@ -394,29 +431,50 @@ def _last_amount(text: str) -> str | None:
         if (named := _amount_in_words(last)) is not None:
             return named
     for line in reversed(text.split("\n")):
-        line = "" if _PLAN.fullmatch(line) else _ITEM.sub("", line)
+        line = "" if _PLAN.fullmatch(line) else _without_check(_ITEM.sub("", line))
         amounts = list(AMOUNT.finditer(line))
         if amounts:
             return _whole_amount(line, amounts)
     return None
 
 
-def _whole_amount(line: str, amounts: list[re.Match[str]]) -> str:
-    """The last amount of a line, with what belongs to it: a ratio, other roots, an exact form."""
+def _without_check(line: str) -> str:
+    """A line without the check in brackets at its end: x = 5 (because 5 + 2 = 7)."""
+    return _CHECKED.sub("", line) if len(line) <= MAX_STATEMENT else line
+
+
+def _whole_amount(line: str, amounts: list[re.Match[str]]) -> str | None:
+    """The amount that a line gives, with what belongs to it: a ratio, other roots, an exact form.
+
+    It is what the line says something is, or else its last amount; None for "more than 6".
+    """
     last = amounts[-1]
     if len(line) > MAX_STATEMENT:
         return last[0].strip()
     for ratio in _RATIO_OR_CLOCK.finditer(line):
-        if ratio.end() == last.end():
+        if ratio.start() <= last.start() < ratio.end():
             return ratio[0]
+    if (spoken := _RATIO_IN_WORDS.search(line)) and spoken.end() == last.end():
+        return f"{spoken[1]}:{spoken[2]}"
     names = [match[0].partition("=") for match in _NAMED.finditer(line)]
     if len({name.strip() for name, _, _ in names}) == 1 < len({value for _, _, value in names}):
         return ", ".join(value.strip() for _, _, value in names)  # x = 2 and x = -3
-    if len(amounts) > 1:
-        both = line[amounts[-2].start() : last.end()]
-        if len(restatements(both)) > 1:
-            return both
-    return last[0].strip()
+    both = line[amounts[-2].start() : last.end()] if len(amounts) > 1 else ""
+    if len(restatements(both)) > 1:
+        return both
+    if stated := _STATED.match(line):
+        whole = _amount_before_words(_cleaned(_SENTENCE_END.split(stated[1])[0]))
+        if _has_no_words(read_answer(whole)):
+            return whole
+    if compared := _COMPARED.search(line, 0, last.start()):
+        is_range = "than" not in compared[0]
+        return line[compared.start() : last.end()] if is_range else None
+    aside = _ASIDE.fullmatch(line, amounts[-2].end(), last.start()) if both else None
+    if aside is None or (aside[1] == "for" and _PRICE.match(line, last.start())):
+        return last[0].strip()
+    if aside[0].split() == ["in"] and not _YEAR.fullmatch(last[0].strip()):
+        return both  # 3 in 8 is neither
+    return amounts[-2][0].strip()
 
 
 def _amount_in_words(line: str) -> str | None:
@@ -424,26 +482,37 @@ def _amount_in_words(line: str) -> str | None:
 
     >>> _amount_in_words("She needs five boxes."), _amount_in_words("two or three")
     ('5', None)
+    >>> _amount_in_words("It is minus twenty-five degrees."), _amount_in_words("This is the one.")
+    ('-25', None)
     """
-    words = re.findall(r"[A-Za-z-]+", line)
-    found = [number for word in words if (number := number_in_words([word])) is not None]
-    denied = _UNSTATED.search(line) or denies(line)
-    return str(found[0]) if len(found) == 1 and not denied else None
+    words = in_digits(re.findall(r"[a-z]+", line.lower()))
+    places = [place for place, word in enumerate(words) if word.isdigit()]
+    if len(places) != 1 or _UNSTATED.search(line) or denies(line) or _NO_NUMBER.search(line):
+        return None
+    before = words[max(0, places[0] - 1)]
+    return ("-" if before in ("minus", "negative") else "") + words[places[0]]
 
 
 def _last_mathematics(text: str) -> str | None:
-    line = _cleaned(_EMPHASIS.sub(r"\1", _last_line(text)))
+    line = _cleaned(_without_check(_EMPHASIS.sub(r"\1", _last_line(text))))
     amounts = list(AMOUNT.finditer(line)) if len(line) <= MAX_STATEMENT else []
     if len(amounts) > 1 and (whole := _whole_amount(line, amounts)) != amounts[-1][0].strip():
         return whole
     short = 0 < len(line) <= MAX_BARE_ANSWER and "$" not in line.strip("$")
     # A line of mathematics, or the only line there is; "The" is a text that was cut off.
-    if short and (line == text.strip() or not isinstance(read_answer(line), Words)):
+    if short and (line == text.strip() if not amounts else option_letter(line)):
+        return line
+    if short and not (amounts and _SENTENCE.match(line)) and _has_no_words(read_answer(line)):
         return line
     pieces = [next(filter(None, groups), "") for groups in _MATHEMATICS.findall(text[-5000:])]
     if pieces and pieces[-1].strip():
         return _cleaned(pieces[-1])
     return _last_amount(text)
+
+
+def _has_no_words(answer: Answer) -> bool:
+    items = answer.items if isinstance(answer, Listing | Row) else (answer,)
+    return not any(isinstance(item, Words) for item in items)
 
 
 def _last_line(text: str) -> str:
