@@ -84,8 +84,7 @@ def test_every_parameter_of_a_problem_is_an_option() -> None:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
-    monkeypatch.chdir(tmp_path)
+def table(inside: Path) -> pd.DataFrame:
     random = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"age": random.integers(20, 80, 60), "kind": random.choice(list("abc"), 60)}

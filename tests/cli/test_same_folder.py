@@ -25,9 +25,8 @@ WORDS = ["storm", "rain", "shares", "bank", "goal", "match", "pasta", "soup"]
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "cache"))
+def files(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIPROTO_CACHE", str(inside / "cache"))
     draw = np.random.default_rng(0)
     table = pd.DataFrame(
         {

@@ -38,10 +38,9 @@ TEXTS = ["A cat sleeps on the sofa.", "A kitten naps on a couch.", "Interest rat
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("UNIPROTO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "cache"
+def own_cache(inside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNIPROTO_CACHE", str(inside / "cache"))
+    return inside / "cache"
 
 
 @pytest.fixture(scope="session")

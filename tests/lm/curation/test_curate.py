@@ -61,9 +61,8 @@ def cache(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path, monkeypatch, cache):
+def files(inside, monkeypatch, cache):
     monkeypatch.setenv("UNIPROTO_CACHE", str(cache))
-    monkeypatch.chdir(tmp_path)
     write("pool.jsonl", POOL_ROWS)
     write("wanted.jsonl", TARGET_ROWS)
 

@@ -268,8 +268,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, ada
 
 
 @pytest.fixture
-def rows_file(tmp_path, monkeypatch) -> str:
-    monkeypatch.chdir(tmp_path)
+def rows_file(inside) -> str:
     lines = [*ROWS, {"source": "none", "instruction": "?", "output": ""}]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     return "rows.jsonl"

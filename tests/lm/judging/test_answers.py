@@ -172,10 +172,9 @@ HOSTILE = [
     list(zip(HOSTILE, itertools.cycle(["x+1", r"\sqrt{2}", "(1+x+y+z)^{401}"]), strict=False)),
     ids=range(len(HOSTILE)),
 )
-def test_hostile_text_is_wrong_and_harmless(text: str, gold: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_hostile_text_is_wrong_and_harmless(text: str, gold: str, inside) -> None:
     assert not same_answer(text, gold, "math", time_limit=0.3)
-    assert not list(tmp_path.iterdir())
+    assert not list(inside.iterdir())
 
 
 @pytest.mark.parametrize("text", ["1 " * 60_000, "the answer is " * 10_000, "\\boxed{" * 10_000])
