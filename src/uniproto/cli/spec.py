@@ -56,7 +56,7 @@ class ProblemSpec:
     metric: str = _of(
         Problem,
         "metric",
-        f"{', '.join(METRICS)} (default: euclidean for tables and up to 20 columns, else cosine)",
+        f"{', '.join(METRICS)} (default: euclidean; for many columns cosine)",
     )
     bandwidth: str = _of(
         RBF, "bandwidth", "of rbf, laplacian: 2, 0.25median, auto (default)", metavar="SIGMA"
@@ -108,14 +108,14 @@ class ProblemSpec:
     cyclic: list[str] | None = setting_of(
         Columns,
         "cyclic",
-        help="the period of a column that comes round, such as hour=24",
+        help="the period of a column, such as hour=24",
         group=_COLUMNS,
         **_VALUES,
     )
     weights: list[str] | None = setting_of(
         Columns,
         "weights",
-        help="how much a column counts, such as age=2 (default: 1)",
+        help="the weight of a column, such as age=2",
         group=_COLUMNS,
         **_VALUES,
     )
@@ -128,7 +128,7 @@ class ProblemSpec:
     target_weights: str | None = _columns(
         Problem,
         "target_weights",
-        "a column, balanced (over --labels) or density, such as density:q=30,alpha=4",
+        "a column; balanced, over --labels; or density:q=30",
         metavar="COLUMN",
     )
     budgets: str = _choice(Groups, "budgets", "proportional (default), balanced or label=3,…")
@@ -160,7 +160,7 @@ class ProblemSpec:
         "value: a hundredth of the median)", metavar="DISTANCE", parse=distance, bare=AUTO,
     )  # fmt: skip
     memory: str | None = _size(Compute, "memory", "such as 4GB (default: a quarter of free memory)")
-    device: str = _size(Compute, "device", "to find neighbours on: cpu, cuda (default: auto)")
+    device: str = _size(Compute, "device", "for neighbours: cpu, cuda (default: auto)")
     neighbours: str = _size(
         Compute, "neighbours", "exact neighbours (default), or faiss (approximate)"
     )
@@ -261,15 +261,19 @@ class SelectSpec(RowsSpec, LanguageSpec):
     sample: float | None = _how(
         Greedy, "sample", "greedy: compare random samples of rows; such as 0.1", metavar="EPSILON"
     )
-    reg: float = _how(Entropic, "reg", "plan entropic: the entropy's strength")
-    iterations: int | None = _how(Entropic, "iterations", "plan entropic: most steps of its solver")
+    reg: float = _how(Entropic, "reg", "plan entropic: its strength, λ")
+    iterations: int | None = _how(
+        Entropic, "iterations", "plan entropic: largest number of solver steps"
+    )
     seed: int = _how(Problem, "seed", "for methods that draw at random")
     checkpoint: bool = setting(False, "save progress, to resume after a kill", group="large inputs")
     target_sample: int | None = setting(
         None, "represent a random sample of the target", group="large inputs", metavar="ROWS"
     )
     engine: str = _ray(
-        "local", "ray: where the files are (default: local)", choices=("local", "ray")
+        "local",
+        "ray: where the files are (default: local)",
+        choices=("local", "ray"),
     )
     address: str | None = _ray(None, "ray: auto, HOST:PORT or ray://HOST:PORT")
     num_cpus: int | None = _ray(None, "start a local Ray cluster with N cores")

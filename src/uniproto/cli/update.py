@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
         help="change as few prototypes as possible for new data",
         description="Update the saved selection OUT for the rows of NEW: keep all but at most N of "
         "its prototypes, which are found again by their --id or by their values. Without N, the "
-        "fewest changes are made with which the cost is within 1 %% of that of a fresh selection. "
+        "fewest changes are made with which the cost is within 1 % of that of a fresh selection. "
         "Columns, metric and options are those of OUT.",
         epilog=textwrap.dedent(f"""\
             examples:
@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
         default=False,
         type=seconds,
         metavar="SECONDS",
-        help="also prove a lower bound on the cost of any K rows with so few changes",
+        help="also prove a lower bound on the cost of any K rows with as few changes",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     parser.set_defaults(typed="", run=run)
