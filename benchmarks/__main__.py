@@ -18,6 +18,7 @@ NAMES = (
     "resolve",
     "certificate",
     "middle",
+    "cliffs",
     "growth",
     "curation",
     "leaks",

@@ -251,6 +251,7 @@ def test_no_rival_is_better() -> None:
         assert found.cost < uniproto.select(rows, 12, metric="euclidean", method=method).cost
 
 
+@pytest.mark.usual_effort  # with little of it the search may end before both agree
 def test_a_killed_search_goes_on_to_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,7 +266,7 @@ def test_a_killed_search_goes_on_to_the_same_rows(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(search._Search, "_relocations", killed)
+        patch.setattr(search._Search, "_moves", killed)
         with pytest.raises(Killed):
             run_method(resumable, UniProto())
     resumed = run_method(resumable, UniProto())

@@ -35,6 +35,7 @@ from uniproto.transport.cells import (
 )
 
 _SCREENED = 32  # rows for each prototype that are compared by bounds
+_ENOUGH = 100  # targets of a cell that tell which of its rows are compared
 _NEAR = 10  # prototypes around one that share its targets
 _STEP = 0.15  # of the range of what a cell's targets pay
 _REFILLED = 64  # exchanges, after which the plan is filled again, without what was rounded
@@ -131,8 +132,9 @@ class CellPlan:
         own = targets_of(self.cells, np.array([place]))
         rows = self.row_costs.near(own, int(self.rows[place]))
         if len(rows) > _SCREENED:
-            totals = self.row_costs.totals(rows, own)
-            self.budget.spend(self.row_costs.work(len(rows), len(own)))
+            some = own[:: -(-len(own) // _ENOUGH)]
+            totals = self.row_costs.totals(rows, some)
+            self.budget.spend(self.row_costs.work(len(rows), len(some)))
             rows = rows[np.argpartition(totals, _SCREENED - 1)[:_SCREENED]]
         return rows
 

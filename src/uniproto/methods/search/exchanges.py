@@ -18,7 +18,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Check, Gains
 
 _TRIED = 3  # of the likeliest rows, exactly
-_DRAWN, _LIKELY = 100, 12  # rows to move a prototype to: looked at, and taken into account
+_DRAWN, _LIKELY = 30, 12  # rows to move a prototype to: looked at, and taken into account
 _HOPELESS = 1.05  # of the cost: a move that much dearer does not become better
 
 
@@ -100,6 +100,14 @@ class Exchanges:
                 return True
             plan.restore(saved)
         return False
+
+    def with_others(self, rows: Rows, random: np.random.Generator) -> Rows:
+        """These rows, up to a third of them exchanged for random ones."""
+        rows, free = rows.copy(), np.arange(self.given, self.k)
+        for place in random.permutation(free)[: random.integers(1, 2 + len(free) // 3)]:
+            others = self.allowed.instead(rows, int(place), self._drawn(random))
+            rows[place] = random.choice(others) if len(others) else rows[place]
+        return rows
 
     def _drawn(self, random: np.random.Generator) -> Rows:
         """Random candidates."""

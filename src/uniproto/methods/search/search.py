@@ -54,8 +54,9 @@ _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as g
 _SECONDS_OF_PLAN, _SECONDS_OF_PASS = 5e-8, 3e-8  # for each prototype and target
 _PAIRS_AT_ONCE = 5_000_000  # of prototypes and targets, whose plan takes less than a second
 _WORK_OF_GREEDY = 3.0  # for each row and target
-_FRUITLESS = 40  # relocations in a row, after which it starts again from other rows
-_FRUITLESS_STARTS = 12  # in a row, after which every single exchange is tried
+_FRUITLESS = 8  # starts in a row, after which every single exchange is tried
+_WORK_OF_TURN = 1e5  # beside what is counted
+_WORK_OF_START = 1e6  # about, for each prototype
 
 
 def search(
@@ -289,40 +290,48 @@ class _Search:
             plan.start(self.rows)
             if carried:  # relocations were tried in the sample, where they are cheap
                 return
-            for _ in self._relocations(exchanges, costs, improved, restarts=not self.is_sample):
+            for _ in self._moves(exchanges, costs, improved):
                 if not goes_on():
                     break
         finally:
             self._keep(plan, "exchanges")  # also those before Ctrl-C
 
-    def _relocations(
-        self,
-        exchanges: Exchanges,
-        costs: CostsOfRows,
-        improved: Callable[[Rows], Rows],
-        *,
-        restarts: bool = True,
+    def _moves(
+        self, exchanges: Exchanges, costs: CostsOfRows, improved: Callable[[Rows], Rows]
     ) -> Iterator[None]:
-        """Move prototypes elsewhere; start again where that leads nowhere; in the end try all."""
-        plan, fruitless, fruitless_starts = exchanges.plan, 0, 0
-        best = plan.cost
-        while fruitless_starts < _FRUITLESS_STARTS:
-            if fruitless < _FRUITLESS:
-                fruitless = 0 if exchanges.relocate(self.random) else fruitless + 1
-            elif not restarts:
-                return
-            else:
-                fruitless, fruitless_starts = 0, fruitless_starts + 1
-                rows = rows_apart(plan.problem, costs, self.random)
-                if rows is not None:
-                    plan.start(improved(rows))
-                    exchanges.descend_all()
+        """Look for better rows by relocations, and from other starts; in the end try everything.
+
+        The next turn is of the kind that has been in vain for the least work since it last led to
+        something better: while relocations do, starts are few.
+        """
+        plan, random, fruitless = exchanges.plan, self.random, 0
+        best, best_plan, start_again = plan.cost, plan.saved(), _WORK_OF_START * plan.problem.k
+
+        def start(kind: str) -> Rows | None:
+            if kind == "some other rows":
+                return exchanges.with_others(self.rows, random)
+            rows = rows_apart(plan.problem, costs, random)
+            return None if rows is None else improved(rows)
+
+        in_vain = {"relocation": 0.0, "some other rows": start_again, "restart": start_again}
+        while fruitless < _FRUITLESS:
+            kind, before = min(in_vain, key=in_vain.__getitem__), self.budget.done
+            if kind == "relocation":
+                if plan.cost > best:
+                    plan.restore(best_plan)
+                exchanges.relocate(random)
+            elif (rows := start(kind)) is not None:
+                plan.start(rows)
+                exchanges.descend_all()
+            in_vain[kind] += self.budget.done - before + _WORK_OF_TURN
+            fruitless += kind != "relocation"
             if plan.cost < best * (1 - LEAST_GAIN):
-                best, fruitless_starts = plan.cost, 0
-                self._keep(plan, "relocation")
+                best, best_plan, fruitless = plan.cost, plan.saved(), 0
+                in_vain[kind] = 0.0
+                self._keep(plan, kind)
             yield
         plan.start(self.rows)
-        while exchanges.try_all():
+        while not self.is_sample and exchanges.try_all():
             exchanges.descend_all()
             self._keep(plan, "every exchange")
             yield
@@ -332,7 +341,7 @@ class _Search:
         plan.start(self.rows)
         exchanges = Exchanges(plan, Allowed(plan.problem), lambda: not self.budget.is_late)
         try:
-            for _ in self._relocations(exchanges, costs, improved):
+            for _ in self._moves(exchanges, costs, improved):
                 if self.budget.is_late:
                     break
         finally:
