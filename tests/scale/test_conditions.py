@@ -277,8 +277,8 @@ def test_commands_refuse_options_that_ray_does_not_know(
     assert f"{option[0]} does not work with --engine ray" in capsys.readouterr().err
 
 
-def test_a_record_of_options_that_ray_ignored_is_not_verified(
-    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_record_of_options_that_ray_does_not_have_is_not_verified(
+    pool: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     asked = ["select", pool, "-k", "4", "--column", "vector", "--id", "name", "--engine", "ray"]
@@ -288,8 +288,4 @@ def test_a_record_of_options_that_ray_ignored_is_not_verified(
     features = manifest["arguments"]["features"]
     features |= {"scale": "minmax", "prepare": True, "categories": ["class"]}
     (out / "manifest.json").write_text(json.dumps(manifest))
-    capsys.readouterr()
-    assert main(["verify", str(out)]) == 1
-    found = capsys.readouterr().out
-    assert "--scale, which does not work on Ray" in found
-    assert "--prepare, which does not work on Ray" in found
+    assert main(["verify", str(out)]) == 2  # its rows have other features

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from uniproto.features.model_features import Images, ModelFeatures, Text
 from uniproto.methods import as_method
 from uniproto.problem.near import NearRows
 from uniproto.problem.problem import Problem
-from uniproto.problem.values import TargetSample, as_columns
+from uniproto.problem.values import TargetSample
 from uniproto.selection.call import called, on_any_machine, require_record
 from uniproto.selection.selection import Selection
 
@@ -143,15 +143,6 @@ def _of_files(
     aim = asked and aim
     target = replace(target, of=aim) if isinstance(target, TargetSample) else aim
     features = call.get("features")
-    if "engine" in manifest.get("command", {}):  # shards are compared as they are
-        from uniproto.scale.select import refused_on_ray
-
-        features = as_columns(features)
-        usual: dict[str, Any] = {each.name: each.default for each in fields(features)}
-        refused = (name.removeprefix("features.") for name in refused_on_ray(call))
-        # `verify` says no to a record with such options.
-        known = {name: usual[name] for name in refused if name in usual}
-        features = replace(features, **{**known, "prepare": False})
     embedding = records["source"].get("embedding")
     if isinstance(features, ModelFeatures):
         if embedding is None:

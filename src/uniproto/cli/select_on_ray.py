@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from uniproto.data.tables import Input
 from uniproto.errors import InputFileError, InvalidInputError, printable
 from uniproto.methods import Method
 from uniproto.problem.problem import ProblemOptions
+from uniproto.problem.values import as_columns
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.parts import remove_finished_parts
 from uniproto.scale.rounds import run_rounds
@@ -75,6 +77,8 @@ def _save(
     output: Path,
 ) -> None:
     prototypes = chosen_rows(cluster, request.source, result.selection.indices)
+    # Shards are compared as they are.
+    asked = {**asked, "features": replace(as_columns(asked["features"]), prepare=False)}
     save_selection(
         result.selection,
         output,

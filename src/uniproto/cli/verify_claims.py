@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.certificate import SHIFTED
 from uniproto.certificate.row_bounds import bound_by_rows
-from uniproto.cli.parser import flag_of
 from uniproto.cli.recorded_inputs import Result
 from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
 from uniproto.data.tables import file_digest
@@ -104,11 +103,6 @@ def record_check(result: Result) -> Check:
     found = json.loads(json.dumps(found))
     others = [name for name in found if manifest.get(name, found[name]) != found[name]]
     others += [name for name in notes if notes[name] != manifest["notes"].get(name)]
-    if "engine" in manifest.get("command", {}):
-        from uniproto.scale.select import refused_on_ray
-
-        refused = (flag_of(name.rpartition(".")[2]) for name in refused_on_ray(call))
-        others += [f"{flag}, which does not work on Ray" for flag in refused]
     return Check("the record agrees with the inputs", not others, ", ".join(others))
 
 
