@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import math
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from uniproto.errors import unknown_name
+from uniproto.errors import require_seconds, unknown_name
 from uniproto.runtime.settings import described
 
 # What help calls an option that names a file or a folder.
@@ -115,11 +114,11 @@ def distance(text: str) -> float | str:
 
 def seconds(text: str) -> float:
     """Parse a number of seconds above 0."""
-    wanted = "a number of seconds above 0"
-    limit = float(_parsed(float, text, wanted))
-    if not 0 < limit < math.inf:
-        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
-    return limit
+
+    def read(text: str) -> float:
+        return require_seconds("seconds", float(text))
+
+    return float(_parsed(read, text, "a number of seconds above 0"))
 
 
 def names(text: str) -> list[str]:

@@ -218,15 +218,13 @@ def rows_to_choose(
     return given, np.flatnonzero(free)
 
 
-def require_rows(k: int, initial: NDArray[np.intp], candidates: NDArray[np.intp]) -> None:
-    """Refuse a k below the number of given rows, or above that of the available rows."""
-    if len(initial) > k:
+def require_rows(k: int, free: int, given: int = 0) -> None:
+    """Refuse a k below the number of given rows, or above that of these and the free ones."""
+    if given > k:
         raise InvalidInputError(
-            f"must not hold more than k={k} rows (got {len(initial)}). Raise k.",
-            parameter="include",
+            f"must not hold more than k={k} rows (got {given}). Raise k.", parameter="include"
         )
-    available = len(initial) + len(candidates)
-    if available < k:
+    if free + given < k:
         raise InvalidInputError(
-            f"must not exceed the {available} rows that may be chosen (got {k}).", parameter="k"
+            f"must not exceed the {free + given} rows that may be chosen (got {k}).", parameter="k"
         )

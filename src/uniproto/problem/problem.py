@@ -295,7 +295,7 @@ class Problem:
     def with_k(self, k: Any) -> Problem:
         """The same problem for k prototypes, split into its groups."""
         count = require_int("k", k, too_small="Ask for one prototype or more.")
-        require_rows(count, self.initial, self.candidates)
+        require_rows(count, len(self.candidates), len(self.initial))
         if self.limits is not None:
             self.limits.require(count, self.initial, self.candidates)
         problem = self.changed(_k=count, groups=())

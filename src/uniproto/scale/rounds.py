@@ -23,6 +23,7 @@ from uniproto.features.compared_rows import Given
 from uniproto.geometry.bandwidth import MedianShare, origin_of, sampled_pairs
 from uniproto.geometry.costs import make_costs
 from uniproto.methods import Greedy, UniProto
+from uniproto.problem.checks import require_rows
 from uniproto.problem.groups import quotas
 from uniproto.runtime.memory import free_bytes, require_memory
 from uniproto.runtime.progress import Progress
@@ -291,10 +292,7 @@ def require_enough(k: int, per_part: int, source: Shards, excluded: NDArray[np.i
         shard.rows - len(unusable)
         for shard, unusable in zip(source.parts, source.split(excluded), strict=True)
     ]
-    if k > sum(free):
-        raise InvalidInputError(
-            f"must not exceed the {sum(free)} rows that may be chosen.", parameter="k"
-        )
+    require_rows(k, sum(free))
     sent = sum(min(per_part, count) for count in free)
     if sent < k:
         raise InvalidInputError(
