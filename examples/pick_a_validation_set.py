@@ -1,7 +1,7 @@
 """A validation set that looks like production, so that its score is the score you will get.
 
 A classifier learned from a good scanner. In production nine of ten pictures come from a scanner
-that moves them by one pixel; of the labelled pool only three of ten do, and nobody wrote down
+that moves them by one pixel; of the labelled pool only three of ten do, and it is not known
 which. 100 pictures of the pool are to say how good the classifier will be. Labels of production
 are not needed: here they only tell what the truth was.
 
@@ -19,7 +19,7 @@ SIZE, ROUNDS = 100, 5
 
 clean, digits = load_digits(return_X_y=True)
 moved = np.roll(clean.reshape(-1, 8, 8), 1, axis=2).reshape(clean.shape)
-truths, said, from_bad_scanner = [], {}, {}
+truths, accuracies_of, from_bad_scanner = [], {}, {}
 for seed in range(ROUNDS):
     random = np.random.default_rng(seed)
     training, pool, production = np.split(random.permutation(len(digits)), [300, 1200])
@@ -36,12 +36,12 @@ for seed in range(ROUNDS):
             pictures[pool], SIZE, target=pictures[production], method=method, seed=seed
         )
         rows = pool[chosen.indices]
-        said.setdefault(method, []).append(right[rows].mean())
+        accuracies_of.setdefault(method, []).append(right[rows].mean())
         from_bad_scanner.setdefault(method, []).append(bad[rows].mean())
 
 print(f"Accuracy in production is {np.mean(truths):.1%} (mean of {ROUNDS} rounds).")
 print(f"What {SIZE} validation pictures say:")
-for method, accuracies in said.items():
+for method, accuracies in accuracies_of.items():
     wrong = np.mean(np.abs(np.subtract(accuracies, truths))) * 100
     print(
         f"  chosen by {method:10}{np.mean(accuracies):.1%}, wrong by {wrong:.1f} points; "

@@ -4,8 +4,8 @@ A source is left out of the pool (or only its target and held-out rows are), 100
 target, and k rows of the pool are chosen by every method on the same features. The model is then
 trained on the chosen rows, alone or with the target's rows as half of every batch, for equal steps,
 one pass over what was chosen. Measured: log-perplexity of held-out rows of the target's source, how
-many of them the model answers exactly right, and the time of choosing. Beside the methods stand
-random rows and the target's rows alone.
+many of them the model answers exactly right, and the time of choosing. The methods are
+compared with random rows, and with the target's rows alone.
 
 What two cores get through in an hour or two: two targets, about 5,600 short rows of mathematics to
 choose k = 320 from, 20 steps of 16 rows, adapters in the last 6 of 30 blocks, 200 held-out rows,

@@ -214,7 +214,7 @@ def _each_has_one(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 def _draw(
     labels: NDArray[Any], counts: dict[Any, int], random: np.random.Generator, also: str = ""
 ) -> NDArray[np.int64]:
-    """So many rows of each class, without repeats, ascending."""
+    """Rows of each class, without repeats, ascending."""
     drawn = []
     for name, count in counts.items():
         rows = np.flatnonzero(labels == name)

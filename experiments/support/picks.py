@@ -38,7 +38,7 @@ def densities(rows: Any, pool: Any) -> NDArray[np.float64]:
 
 
 def thinned(pool: Any, count: int, seed: int) -> NDArray[np.intp]:
-    """So many rows of a pool, drawn with probability 1/density: few of those in a crowd."""
+    """Rows of a pool, drawn with probability 1/density: few of those in a crowd."""
     noise = np.random.default_rng(seed).gumbel(size=len(pool))
     order = np.argsort(np.log(densities(pool, pool)) - noise, kind="stable")
     return np.sort(order[:count])
