@@ -136,6 +136,13 @@ def test_lights_are_exactly_what_the_plan_says() -> None:
 
 
 @pytest.mark.usual_effort
+def test_more_rows_than_targets_represent_parts_of_them() -> None:
+    selection = uniproto.select(X, 6, X[:4] + 0.1)
+    plan = selection.plan.toarray()
+    for place, card in enumerate(content_of(selection).cards):
+        assert card.targets == len(card.lights) == np.count_nonzero(plan[place]) > 0
+
+
 def test_the_verdict_in_words_and_numbers() -> None:
     selection = uniproto.select(X, 6, certify=True)
     content = content_of(selection, random=None)

@@ -298,7 +298,9 @@ class Content:
         cards = []
         for place, row in enumerate(rows.tolist()):
             carried = slice(plan.indptr[place], plan.indptr[place + 1])
-            owned = np.flatnonzero(self._owners == place)
+            # With more rows than targets, most rows represent parts of targets.
+            is_part = self.k > len(self._owners)
+            owned = plan.indices[carried] if is_part else np.flatnonzero(self._owners == place)
             represented = [self._item_of.get(int(t), self.drawn) for t in owned]
             text = None if texts is None else cut(texts[place], most)
             length = 0 if texts is None else full_length(texts[place])

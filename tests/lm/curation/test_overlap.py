@@ -189,6 +189,17 @@ def test_questions_about_one_passage_with_one_answer_are_no_copies() -> None:
     assert [one.of for one in copies([*pool, (f"{pool[0][0]} Think hard.", "Ann")])] == [0]
 
 
+def test_the_words_of_a_repeated_question_are_its_own() -> None:
+    template = "You are a kind teacher who answers every question of the pupils in one short line. "
+    asked = [f"{template}Which animal of the {place} sleeps at night?" for place in PLACES]
+    pool = [(question, "owl") for question in asked]
+    (found,) = repeats(pool, [[(question, "cat") for question in asked]])
+    assert [one.words for one in found] == [f"which animal of the {place}" for place in PLACES]
+
+
+PLACES = ("forest", "desert", "river", "mountain", "island", "valley", "meadow")
+
+
 def test_worked_examples_before_a_question_are_no_evidence() -> None:
     shots = "".join(f"Q: {text}?\nA: yes\n\n" for text in sentences(8, 12, seed=6))
     asked = [(f"{shots}Q: {text}?\nA:", "yes") for text in sentences(40, 12, seed=7)]

@@ -136,7 +136,7 @@ class _Compared:
         self.parts = tuple(_runs(hashes, words) for words in (prompt, answer))
         self.prompt = f" {' '.join(prompt)} "
         self.last = last_sentence(prompt_and_answer(example)[0])
-        self.shown = " ".join([*prompt, *answer][:30])
+        self.shown = " ".join([*prompt[-20:], *answer[:10]])  # a prompt may begin with a template
 
     def repeats(self, other: _Compared, known: Hashes, shared: NDArray[np.int64]) -> bool:
         if self.letters == other.letters:

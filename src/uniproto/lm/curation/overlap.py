@@ -21,6 +21,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -238,10 +239,15 @@ class Reference:
         """The rows to pass to `judge`."""
         return {*self._same, *self._likely}
 
+    @cached_property
+    def _questions(self) -> dict[int, list[Words]]:
+        return {own.of: own.stretches for own in self._owns if own.rule == _QUESTION}
+
     def judge(self, row: int, example: Any) -> Repeat | None:
         """What a row repeats, if anything."""
         if row in self._same and (of := self._same_prompt(self._same[row])) is not None:
-            return Repeat(row, of, _QUESTION, _shown(self._prompts[of]))
+            asked = [*chain(*self._questions[of])]
+            return Repeat(row, of, _QUESTION, _shown(asked or self._prompts[of]))
         likely = [self._owns[place] for place in self._likely.get(row, ())]
         if not likely:
             return None
