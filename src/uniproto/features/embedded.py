@@ -261,7 +261,7 @@ class UnreadableRowsError(InputFileError):
 def unembeddable(skipped: Sequence[tuple[int, str]], what: str) -> UnreadableRowsError:
     """The error if every row was required."""
     return UnreadableRowsError(
-        f"Every row must hold {_ONE[what]} that can be read, also {in_words(skipped)}. Fix those "
+        f"Every row must hold {_ONE[what]} that can be read, unlike {in_words(skipped)}. Fix those "
         f"rows, or skip them: {asking('on_error=' + repr('skip'), 'on_error', 'skip')}."
     )
 

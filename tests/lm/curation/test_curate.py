@@ -754,6 +754,10 @@ def test_tool_calls_are_read_as_they_are_written(tmp_path):
         learned = tokenizer.decode(first.tokens[first.learned == 1])
         assert learned == '{"name": "add", "arguments": {"a": 1, "b": 3}}Four.'
         assert repeats(read, itself=True) == [[]]  # they differ in their calls
+    tokenizer.chat_template = "{{ raise_exception('no tools here') }}"
+    with pytest.raises(UniprotoError, match=r"refuses \(no tools here") as caught:
+        list(encoded(talks, tokenizer, TEMPLATE, 512))
+    assert caught.value.parameter == "messages"
 
 
 def test_public_names_can_be_completed():
@@ -797,7 +801,7 @@ def test_sources_benchmarks_and_copies_in_python(model):
         ({"source": "source"}, "'source' is no parameter"),
         ({"modle": "m"}, "Did you mean 'model'"),
         ({"min_distance": -1}, "'min_distance' must be"),
-        ({"decontaminate": "words+meaning"}, "needs benchmarks"),
+        ({"decontaminate": "words+meaning"}, "needs 'benchmarks'"),
         ({"tokenizer": "a"}, "'tokenizer' is for a loaded model only"),
         ({"pool": [{"frage": "1"}] * POOL}, "Name them: prompt= and answer=, or messages="),
         ({"exclude_near": (TARGET_ROWS, -1)}, "a distance of at least 0"),

@@ -117,7 +117,8 @@ def curate(
     tests = _every(benchmarks)
     if decontaminate != DECONTAMINATE[0] and not tests:
         raise InvalidInputError(
-            f"{decontaminate!r} needs benchmarks. Pass their rows.", parameter="decontaminate"
+            f"{decontaminate!r} needs {quoted('benchmarks')}. Pass their rows.",
+            parameter="decontaminate",
         )
     chosen, k = as_method(method), require_int("k", k)
     looked = _features(model, features, progress)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from uniproto.data.examples import as_text
+from uniproto.data.files import first_line
 from uniproto.errors import InvalidInputError
 from uniproto.lm.features.language import CHAT
 from uniproto.lm.features.losses import NO_LABEL
@@ -234,6 +235,16 @@ def _by_template(tokenizer: Any, messages: Messages, asks: bool, tokenize: bool 
             "chats, or leave --messages and --template chat out.",
             parameter="template",
         )
-    return tokenizer.apply_chat_template(
-        messages, add_generation_prompt=asks, tokenize=tokenize, return_dict=False
-    )
+    from jinja2 import TemplateError
+
+    try:
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=asks, tokenize=tokenize, return_dict=False
+        )
+    except TemplateError as error:
+        roles = ", ".join(each["role"] for each in messages)
+        raise InvalidInputError(
+            f"hold a conversation of {roles} that the model's chat template refuses "
+            f"({first_line(error)}). Change those rows, or use another model.",
+            parameter="messages",
+        ) from error
