@@ -20,9 +20,8 @@ from uniproto.cli.parser import (
 )
 from uniproto.cli.spec import RowsSpec, SelectSpec
 from uniproto.errors import printable
-from uniproto.methods import METHODS
 from uniproto.runs.publish import refuse_inputs_inside
-from uniproto.runtime.settings import made_of, setting
+from uniproto.runtime.settings import made_of, setting, setting_of
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class PathOptions(RowsSpec):
         metavar="COST",
         parse=number,
     )
-    method: str = setting("uniproto", ", ".join(METHODS), common=True)
+    method: str = setting_of(SelectSpec, "method")
     quiet: bool = setting(False, "no progress bar and no table", common=True)
-    seed: int = setting(0, "for methods that draw at random", group="what to compare with")
+    seed: int = setting_of(SelectSpec, "seed", group="what to compare with")
     certify: bool | float = setting(
         True,
         "also prove a lower bound for each K, for at most SECONDS each (default)",

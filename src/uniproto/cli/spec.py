@@ -25,8 +25,9 @@ from uniproto.select import select
 
 _COLUMNS, _CHOICE, _HOW = "columns", "what may be chosen", "how to choose"
 _LIST: dict[str, Any] = {"parse": str, "repeated": True}
-_VALUES: dict[str, Any] = {**_LIST, "metavar": "COL=VALUE"}
-_COUNTS: dict[str, Any] = {**_LIST, "metavar": "COL:LABEL=N"}
+_NAMES: dict[str, Any] = {**_LIST, "group": _COLUMNS}
+_VALUES: dict[str, Any] = {**_NAMES, "metavar": "COL=VALUE"}
+_COUNTS: dict[str, Any] = {**_LIST, "group": _CHOICE, "metavar": "COL:LABEL=N"}
 _common = partial(setting, common=True)
 _embedding = partial(setting, group="texts and pictures")
 _language = partial(setting, group="examples of a language model")
@@ -54,9 +55,7 @@ class ProblemSpec:
         Problem, "target", "what the chosen rows must represent (default: POOL)", metavar="FILE"
     )
     metric: str = _of(
-        Problem,
-        "metric",
-        f"{', '.join(METRICS)} (default: euclidean; for many columns cosine)",
+        Problem, "metric", f"{', '.join(METRICS)} (default: euclidean; for many columns cosine)"
     )
     bandwidth: str = _of(
         RBF, "bandwidth", "of rbf, laplacian: 2, 0.25median, auto (default)", metavar="SIGMA"
@@ -68,29 +67,15 @@ class ProblemSpec:
         Columns, "id", "a column that names rows; never a feature", metavar="COLUMN"
     )
     columns: list[str] | None = setting_of(
-        Columns,
-        "use",
-        help="use only these columns; may be repeated",
-        group=_COLUMNS,
-        metavar="A,B,C",
-        **_LIST,
+        Columns, "use", help="use only these columns; may be repeated", metavar="A,B,C", **_NAMES
     )
     ignore: list[str] | None = setting_of(
-        Columns,
-        "ignore",
-        help="leave these columns out; may be repeated",
-        group=_COLUMNS,
-        metavar="A,B",
-        **_LIST,
+        Columns, "ignore", help="leave these columns out; may be repeated", metavar="A,B", **_NAMES
     )
     categories: list[str] | None = setting_of(
-        Columns,
-        "categories",
-        help="columns whose numbers are codes, not amounts",
-        group=_COLUMNS,
-        metavar="A,B",
-        **_LIST,
-    )
+        Columns, "categories", help="columns whose numbers are codes, not amounts", metavar="A,B",
+        **_NAMES,
+    )  # fmt: skip
     encoding: str | None = _columns(
         Columns, "encoding", "of a .csv file, such as latin-1 (default: utf-8)", metavar="NAME"
     )
@@ -99,25 +84,13 @@ class ProblemSpec:
     )
     scale: str = _columns(Columns, "scale", "robust (default), standard, minmax or none")
     missing: list[str] | None = setting_of(
-        Columns,
-        "missing",
-        help="a number that stands for a gap, such as income=-999",
-        group=_COLUMNS,
-        **_VALUES,
+        Columns, "missing", help="a number that stands for a gap, such as income=-999", **_VALUES
     )
     cyclic: list[str] | None = setting_of(
-        Columns,
-        "cyclic",
-        help="the period of a column, such as hour=24",
-        group=_COLUMNS,
-        **_VALUES,
+        Columns, "cyclic", help="the period of a column, such as hour=24", **_VALUES
     )
     weights: list[str] | None = setting_of(
-        Columns,
-        "weights",
-        help="the weight of a column, such as age=2",
-        group=_COLUMNS,
-        **_VALUES,
+        Columns, "weights", help="the weight of a column, such as age=2", **_VALUES
     )
     groups: str | None = _columns(
         Problem, "groups", "select within each group of this column", metavar="COLUMN"
@@ -126,11 +99,9 @@ class ProblemSpec:
         Balanced, "labels", "the target's classes; never a feature", metavar="COLUMN"
     )
     target_weights: str | None = _columns(
-        Problem,
-        "target_weights",
-        "a column; balanced, over --labels; or density:q=30",
+        Problem, "target_weights", "a column; balanced, over --labels; or density:q=30",
         metavar="COLUMN",
-    )
+    )  # fmt: skip
     budgets: str = _choice(Groups, "budgets", "proportional (default), balanced or label=3,…")
     include: str | None = _choice(
         Problem, "include", "rows already chosen, such as 3,17", metavar="ROWS"
@@ -143,18 +114,12 @@ class ProblemSpec:
         metavar=("FILE", "DISTANCE"), parse=str,
     )  # fmt: skip
     at_most: list[str] | None = setting_of(
-        Limits,
-        "at_most",
-        help="maximum number from a source: source:gsm=500, or *",
-        group=_CHOICE,
-        **_COUNTS,
+        Limits, "at_most", help="maximum number from a source: source:gsm=500, or *", **_COUNTS
     )
     at_least: list[str] | None = setting_of(
-        Limits, "at_least", help="minimum number of rows from a source", group=_CHOICE, **_COUNTS
+        Limits, "at_least", help="minimum number of rows from a source", **_COUNTS
     )
-    budget: list[str] | None = setting(
-        None, "exact number of rows from a source", group=_CHOICE, **_COUNTS
-    )
+    budget: list[str] | None = setting(None, "exact number of rows from a source", **_COUNTS)
     min_distance: float | str | None = _choice(
         Problem, "min_distance", "choose no two rows within DISTANCE of each other (without a "
         "value: a hundredth of the median)", metavar="DISTANCE", parse=distance, bare=AUTO,
