@@ -14,11 +14,10 @@ from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import distance_of, features_of, input_paths, method_of, question
 from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.report import ReportSpec, make_report
-from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
+from uniproto.cli.select import CHOSEN, EXCLUDED, free_name, json_rows
 from uniproto.cli.spec import OWN, SOURCE, CurateSpec
 from uniproto.errors import printable
 from uniproto.runs.publish import refuse_inputs_inside
-from uniproto.runs.records import without_infinity
 from uniproto.runtime.settings import made_of
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def run(options: argparse.Namespace) -> None:
     assert problem is not None
     pool, target = problem.given.inputs
     chosen = pool.table.take(selection.indices)
-    rows = without_infinity(chosen.to_pylist())
+    rows = json_rows(chosen)
     save_selection(
         selection,
         output,

@@ -13,10 +13,12 @@ from uniproto.cli.embed import embedding_notes
 from uniproto.cli.inputs import input_paths, method_of, problem_of
 from uniproto.cli.parser import add_output, add_pool, add_settings
 from uniproto.cli.spec import LanguageSpec, SelectSpec
+from uniproto.data.examples import without_gaps
 from uniproto.errors import InvalidInputError, printable
 from uniproto.runs.checkpoint import CHECKPOINT, Checkpoint
 from uniproto.runs.lock import PRIVATE
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runs.records import without_infinity
 from uniproto.select import select
 from uniproto.selection.call import on_any_machine, recorded
 from uniproto.version import __version__
@@ -143,3 +145,9 @@ def free_name(name: str, row: dict[str, Any]) -> str:
     while name in row:
         name = f"{name}_chosen"
     return name
+
+
+def json_rows(table: Any) -> list[dict[str, Any]]:
+    """The rows of a table as JSON: without infinity, and without the gaps of conversations."""
+    rows = without_infinity(table.to_pylist())
+    return [{name: without_gaps(value) for name, value in row.items()} for row in rows]

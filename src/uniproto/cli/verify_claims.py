@@ -23,7 +23,7 @@ from uniproto.certificate.bound import proven_bound
 from uniproto.certificate.certificate import SHIFTED
 from uniproto.certificate.row_bounds import bound_by_rows
 from uniproto.cli.recorded_inputs import Result
-from uniproto.cli.select import CHOSEN, EXCLUDED, free_name
+from uniproto.cli.select import CHOSEN, EXCLUDED, free_name, json_rows
 from uniproto.data.tables import file_digest
 from uniproto.geometry.rounded_costs import extreme_costs
 from uniproto.methods import as_method
@@ -32,7 +32,7 @@ from uniproto.problem.keep import least_kept
 from uniproto.problem.problem import Problem
 from uniproto.report.words import counted
 from uniproto.runs.publish import place_of, read_published
-from uniproto.runs.records import plain, without_infinity
+from uniproto.runs.records import plain
 from uniproto.runtime.budget import Budget
 from uniproto.select import recorded_options
 from uniproto.selection.prototypes import prototype_table, write_csv
@@ -195,7 +195,7 @@ def _same_table(found: pa.Table, expected: pa.Table) -> bool:
 
 def _same_lines(file: BytesIO, chosen: pa.Table, result: Result) -> bool:
     """Whether chosen.jsonl holds these rows in this order, with what each serves and costs."""
-    rows = json.loads(json.dumps(without_infinity(chosen.to_pylist()), default=str))
+    rows = json.loads(json.dumps(json_rows(chosen), default=str))
     plan, costs = result.selection.plan.sorted_indices(), result.problem.k * _paid(result)[0]
     served = np.split(plan.indices, plan.indptr[1:-1])
     for place, (line, row) in enumerate(zip(file, rows, strict=True)):

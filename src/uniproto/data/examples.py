@@ -83,22 +83,28 @@ def example_of(values: Sequence[Any]) -> Any:
     (('Translate.\\n\\nGuten Tag', 'Hello'), 'a text')
     """
     if len(values) == 1:
-        return _without_gaps(values[0]) if isinstance(values[0], list) else values[0]
+        return without_gaps(values[0])
     prompt, *further, answer = values
     if isinstance(prompt, str) and further and isinstance(further[0], str) and further[0].strip():
         prompt = f"{prompt}\n\n{further[0]}"
     return prompt, answer
 
 
-def _without_gaps(value: Any) -> Any:
+def without_gaps(value: Any) -> Any:
     """A conversation without the fields that only other rows of its Arrow table have.
 
-    >>> _without_gaps([{"tool_calls": [{"name": "add", "arguments": {"a": 1, "city": None}}]}])
+    Other values are unchanged.
+
+    >>> without_gaps([{"tool_calls": [{"name": "add", "arguments": {"a": 1, "city": None}}]}])
     [{'tool_calls': [{'name': 'add', 'arguments': {'a': 1}}]}]
     """
+    return _filled(value) if isinstance(value, list) else value
+
+
+def _filled(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_gaps(each) for name, each in value.items() if each is not None}
-    return [_without_gaps(each) for each in value] if isinstance(value, list) else value
+        return {name: _filled(each) for name, each in value.items() if each is not None}
+    return list(map(_filled, value)) if isinstance(value, list) else value
 
 
 def as_example(row: Any, columns: Sequence[str] | None = None) -> Any:

@@ -451,6 +451,11 @@ def test_messages(model, tmp_path, capsys):
     assert trained(capsys)["messages"] is None  # by its usual name
     assert curate(model) == 2
     assert "no chat template of its own" in capsys.readouterr().err
+    write("pool.jsonl", [{"messages": calling("add", **{n: 1})} for n in "abcdefghijklmn"])
+    assert curate(folder, "--keep-duplicates", k=5, out="calls") == 0, capsys.readouterr().err
+    written = [each["messages"][1]["tool_calls"][0] for each in chosen("calls")]
+    assert {len(call["function"]["arguments"]) for call in written} == {1}
+    assert main(["verify", "calls"]) == 0
 
 
 @pytest.mark.slow
