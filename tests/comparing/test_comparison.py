@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.refusals import refused
 
 import uniproto
 from uniproto import Comparison, Greedy, MissingExtraError, UniProto, compare
@@ -128,7 +129,7 @@ def test_seeds_may_be_listed() -> None:
 
 @pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-3], "5", 2.5, None, True, [True]])
 def test_bad_seeds_are_refused(seeds: Any) -> None:
-    with pytest.raises(InvalidInputError, match="'seeds' must be"):
+    with refused("seeds", InvalidInputError):
         as_seeds(seeds)
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.refusals import refused
 
 import uniproto
 from uniproto.cli import main
@@ -180,7 +181,7 @@ def test_labels_of_every_kind(values: object) -> None:
     ids=lambda values: f"{type(values).__name__} {str(values)[:20]!r}",
 )
 def test_labels_that_are_missing_or_misshapen(values: object) -> None:
-    with pytest.raises(InvalidInputError, match="'groups' must"):
+    with refused("groups", InvalidInputError):
         as_labels(values, "groups", 2)
 
 
@@ -218,7 +219,7 @@ def test_numpy_files(tmp_path: Path) -> None:
         read_input(tmp_path / "two.npz")
     with pytest.raises(InputFileError, match=r"pickled, wanted.*Did you mean 'wanted'"):
         read_input(tmp_path / "two.npz", column="wnted")
-    with pytest.raises(InvalidInputError, match="'column'"):
+    with refused("column", InvalidInputError):
         read_input(tmp_path / "x.npy", column="x")
 
 
@@ -417,7 +418,7 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path) -> None:
         read_input(tmp_path / "both.npz", "y")
     np.testing.assert_array_equal(read_input(tmp_path / "both.npz", "x").features, X)
     assert not payload.trace.exists()
-    with pytest.raises(ValueError, match="'source' must hold numbers"):
+    with refused("source", ValueError):
         as_matrix(np.array([[payload]], object), "source")
     pickle.loads(pickle.dumps(payload))  # the trap does work
     assert payload.trace.exists()

@@ -20,6 +20,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+from tests.refusals import refused
 
 import uniproto
 from uniproto.cli import main
@@ -261,8 +262,7 @@ def test_a_target_has_the_same_preparation() -> None:
     ("options", "words"),
     [
         ({"features": uniproto.Columns(use=["agee"])}, "Did you mean 'age'"),
-        ({"features": uniproto.Columns(ignore=["nothing"])}, "'features' must be one of"),
-        ({"features": uniproto.Columns(use="age")}, "lists of names"),
+        ({"features": uniproto.Columns(ignore=["nothing"])}, "'ignore' must be one of"),
         ({"features": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
         ({"features": uniproto.Columns(prepare=3)}, "fitted transformer"),
         ({"features": StandardScaler()}, "is not fitted yet"),
@@ -274,9 +274,15 @@ def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) ->
         uniproto.select(FRAME, 3, **options)
 
 
+@pytest.mark.parametrize("name", ["use", "ignore", "categories"])
+def test_a_single_name_is_no_list_of_names(name: str) -> None:
+    with refused("features", InvalidInputError):
+        uniproto.Columns(**{name: "age"})
+
+
 def test_options_of_tables_need_one() -> None:
     for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
-        with pytest.raises(InvalidInputError, match="'features' needs a table"):
+        with refused("features", InvalidInputError):
             uniproto.select(np.eye(4), 2, features=uniproto.Columns(**said))
     with pytest.raises(InvalidInputError, match="column of lists next to others"):
         uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)

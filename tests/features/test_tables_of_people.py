@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.refusals import refused
 
 import uniproto
 from uniproto.data.columns import arrow_table
@@ -291,9 +292,9 @@ def test_columns_have_weights() -> None:
     ("said", "words"),
     [
         ({"weights": {"agee": 2}}, "features.weights.*must be one of"),
-        ({"weights": {"a": 0}}, "above 0.*ignore="),
+        ({"weights": {"a": 0}}, "above 0, not 0"),
         ({"cyclic": {"a": "day"}}, "above 0, not 'day'"),
-        ({"cyclic": ["a"]}, "mapping from columns"),
+        ({"cyclic": ["a"]}, "must map columns"),
         ({"weights": {"a": 2}, "prepare": False}, "Leave prepare=False out"),
     ],
 )
@@ -347,7 +348,7 @@ def test_labels_of_the_index_name_rows() -> None:
 
 
 def test_a_series_of_another_index_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="'groups' must have the index"):
+    with refused("groups", InvalidInputError):
         uniproto.Problem(PATIENTS, groups=PATIENTS["grade"].reset_index(drop=True))
-    with pytest.raises(InvalidInputError, match="'exclude' must have the index"):
+    with refused("exclude", InvalidInputError):
         uniproto.Problem(PATIENTS, exclude=(PATIENTS["age"] > 60).reset_index(drop=True))

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from tests.refusals import refused
 
 import uniproto
 from uniproto import InvalidInputError, MMDCritic, Problem, Selection
@@ -161,7 +162,7 @@ def test_faiss_finds_the_same_neighbours() -> None:
     found = uniproto.select(X, 6, metric=uniproto.RBF("1 median"), compute=faiss, method=greedy)
     assert found.details.notes["list_recall"] == 1.0
     assert found.indices.tolist() == exact.indices.tolist()
-    with pytest.raises(InvalidInputError, match="'neighbours' must be 'exact' unless"):
+    with refused("neighbours", InvalidInputError):
         uniproto.select(X, 6, metric="laplacian", compute=uniproto.Compute(neighbours="faiss"))
 
 
@@ -187,7 +188,7 @@ def test_a_training_step_takes_it_from_its_pool() -> None:
     greedy = uniproto.Greedy()
     expected = uniproto.select(X, 6, metric=uniproto.RBF("0.5 median"), method=greedy).indices
     assert chosen.tolist() == expected.tolist()
-    with pytest.raises(InvalidInputError, match="'bandwidth' is an option of metric='rbf'"):
+    with refused("bandwidth", InvalidInputError):
         BatchSelector(keep=6, bandwidth=1.0)
 
 
@@ -240,19 +241,19 @@ def test_commands_that_compare(command: str, tmp_path: Path, capsys: Any) -> Non
     "bandwidth", [0, -1, np.nan, np.inf, True, "wide", "0 median", "-1 median", "median", "", [1.0]]
 )
 def test_what_is_no_bandwidth(bandwidth: Any) -> None:
-    with pytest.raises(InvalidInputError, match="'bandwidth' must be a positive number, a share"):
+    with refused("bandwidth", InvalidInputError):
         uniproto.select(X, 3, metric=uniproto.RBF(bandwidth))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "precomputed"])
 def test_metrics_without_one(metric: str) -> None:
-    with pytest.raises(InvalidInputError, match="'bandwidth' is no parameter"):
+    with refused("bandwidth", InvalidInputError):
         uniproto.select(np.abs(X), 3, metric=metric, bandwidth=1.0)
 
 
 @pytest.mark.parametrize("bandwidth", [1e-160, 1e160, 1e-30])
 def test_a_bandwidth_that_leaves_no_digits(bandwidth: float) -> None:
-    with pytest.raises(InvalidInputError, match="'bandwidth' must be such that costs keep"):
+    with refused("bandwidth", InvalidInputError):
         uniproto.select(X.astype(np.float32), 3, metric=uniproto.RBF(bandwidth))
 
 

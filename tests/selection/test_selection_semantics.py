@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
+from tests.refusals import refused
 
 import uniproto
 from uniproto import Compute, Entropic, Greedy, InfeasibleError, Selection, UniProto
@@ -262,7 +263,7 @@ def test_groups_of_one_set_serve_as_target_groups_too(source, groups) -> None:
 def test_groups_of_a_square_matrix_need_target_groups(source, groups) -> None:
     """Its columns may be other things than its rows: nobody's groups are given to them."""
     square = {"source": cdist(source, source), "metric": "precomputed", "groups": groups}
-    with pytest.raises(uniproto.InvalidInputError, match=r"'groups' needs labels of the target"):
+    with refused("groups", uniproto.InvalidInputError):
         uniproto.select(k=13, **square)
     reversed_groups = groups[::-1]
     square["groups"] = uniproto.Groups(groups, target=reversed_groups)

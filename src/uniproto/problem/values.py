@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uniproto.data.arrays import in_row_order
-from uniproto.errors import invalid
+from uniproto.errors import InvalidInputError, invalid
 
 if TYPE_CHECKING:
     from uniproto.data.tables import Input
@@ -147,6 +147,14 @@ class Columns:
     id: str | None = None
     labels: str | None = None
     encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("use", "ignore", "categories"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence | None):
+                raise InvalidInputError(
+                    f"must hold lists of names, such as {name}=[{given!r}].", parameter="features"
+                )
 
 
 @dataclass(frozen=True)
