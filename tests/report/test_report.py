@@ -144,6 +144,7 @@ def test_more_rows_than_targets_represent_parts_of_them() -> None:
         assert card.targets == len(card.lights) == np.count_nonzero(plan[place]) > 0
 
 
+@pytest.mark.usual_effort
 def test_the_verdict_in_words_and_numbers() -> None:
     selection = uniproto.select(X, 6, certify=True)
     content = content_of(selection, random=None)
