@@ -1,8 +1,8 @@
 """The search for an update: what 0, 1, 2, … changes of the rows chosen before can save.
 
-From the old rows on, the exchange that saves most is made again and again; after each, exchanges
-improve what is around it, under the rule that all but so many old rows stay. Where rows are many,
-this is done on a sample.
+From the old rows on, the exchange that saves most is made again and again; from a fresh selection
+on, the old row is taken back that costs least. After each, exchanges improve what is around it,
+under the rule that all but so many old rows stay. Where rows are many, this is done on a sample.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from uniproto.transport.prototypes import transport
 
 _ONE_BY_ONE = 8  # changes; beyond, their number grows by a quarter
 _ROWS, _PAIRS = 20_000, 15_000_000  # of a sample: rows, and prototypes times targets
+_TAKEN_BACK = 6  # exchanges for an old row that are tried exactly, the likeliest
 _RELOCATIONS = 6  # tried after every step; on a sample after the last one
 _EFFORT = 0.25  # of a small problem's usual work, for every step
 
@@ -84,6 +85,16 @@ class Updates:
             walk.change(changes, 0 if self.is_large and changes < most else _RELOCATIONS)
             yield Step(changes, self._numbers[walk.plan.rows], walk.plan.cost)
 
+    def steps_back(self, rows: Rows, most: float) -> Iterator[Step]:
+        """The same from other rows on: one old row more each time, while they cost no more."""
+        if may_be_proven(self.problem):
+            return
+        walk = _Walk(self.measured, np.searchsorted(self._numbers, self.old), self.least)
+        walk.plan.start(np.searchsorted(self._numbers, rows))
+        while walk.take_back() and walk.plan.cost <= most:
+            changes = int((~walk.is_old[walk.plan.rows]).sum())
+            yield Step(changes, self._numbers[walk.plan.rows], walk.plan.cost)
+
     def cost_of(self, rows: Rows) -> float:
         """The cost of rows on the targets that steps are measured on."""
         return transport(self.measured, np.searchsorted(self._numbers, rows)).cost
@@ -121,6 +132,26 @@ class _Walk:
                 pass
             for _ in range(relocations if changes else 0):
                 self.exchanges.relocate(self.random)
+
+    def take_back(self) -> bool:
+        """Exchange a new row for the old one that costs least, and improve the other new ones."""
+        plan, places = self.plan, self._places(old=False)
+        gone = np.setdiff1d(self.old, plan.rows)
+        likely: list[tuple[float, int, int]] = []
+        for place in places.tolist():
+            rows = self.exchanges.allowed.instead(plan.rows, place, gone)
+            bounds = plan.bounds(place, rows, near=False) if len(rows) else np.empty(0)
+            likely += zip(bounds.tolist(), [place] * len(rows), rows.tolist(), strict=True)
+        saved, least, best = plan.saved(), np.inf, None
+        for bound, place, row in sorted(likely)[:_TAKEN_BACK]:
+            if bound < least and plan.exchange(place, row, least):
+                least, best = plan.cost, plan.saved()
+                plan.restore(saved)
+        if best is None:
+            return False
+        plan.restore(best)
+        self.change(len(places) - 1, _RELOCATIONS)
+        return True
 
     def _first(self, costs: RowCosts) -> Rows:
         """The old rows, given ones first, and rows apart from them where some are missing."""

@@ -226,6 +226,8 @@ class _Updating:
         most = self._changes_of(fresh)
         measured, goal = self._walk(most, fresh), cost + CLOSE * abs(cost)
         self.fresh = Point(most, measured)
+        for step in self.updates.steps_back(fresh, measured + CLOSE * abs(measured)):
+            self._note(step)
         enough = min(
             count
             for count, step in self.steps.items()
