@@ -48,7 +48,7 @@ def run(report: Report, quick: bool) -> None:
 
     uniproto.select(mixture(300, 3, 5, 0), 5)  # compiled before the clock runs
     uniproto.select(mixture(12_000, 3, 5, 0), 5)
-    calls = 1 if quick else 3
+    calls = 1 if quick else 2
     for edge in _EDGES[: 1 if quick else None]:
         rows = mixture(max(edge.sizes), edge.width, 30, seed=17)
         _compare(

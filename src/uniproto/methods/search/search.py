@@ -44,7 +44,7 @@ _ENOUGH = 2  # times a sample: so few rows are not sampled
 _ROUNDS = 4  # of medoids, on all rows of a stage
 _WORK, _WORK_EACH_ROW = 5.0e8, 5.0e4  # of a stage, at most
 _FLOOR, _FLOOR_EACH = 1.2e8, 4e6  # work before which gains are not asked for: and for each of k
-_FLOOR_OF_TABLE = 8e7  # the same for a small problem
+_FLOOR_OF_TABLE = 2.5e8  # the same for a small problem, whose plans take longer
 _OF_SAMPLE = 2  # times as much in a sample, where relocations are cheap
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
 _MET, _BEST_MET = 8, 3  # sets met while prices are found: solved, and begun from
@@ -186,7 +186,7 @@ class _Search:
         plan, prover = TablePlan(table, starts[0]), Prover(table)
         self._keep(plan, "start")
         starts = [*starts, *self._met(plan, prover)]
-        self._improve(plan, plan, starts, _FLOOR_OF_TABLE, lambda rows: rows)
+        self._improve(plan, plan, starts, _FLOOR_OF_TABLE, plan.medoids_from)
         plan.start(self.rows)
         best = plan.set
         for _ in range(2):
@@ -199,7 +199,7 @@ class _Search:
         plan.start(table.rows[better.members])
         self._keep(plan, "proof")
         if self.proof is None and self.seconds is not None:
-            self._go_on(plan, plan, lambda rows: rows)
+            self._go_on(plan, plan, plan.medoids_from)
             plan.start(self.rows)
             if not np.array_equal(np.sort(plan.set.members), np.sort(better.members)):
                 self.proof = prover.prove(plan.set)[0]
@@ -309,7 +309,7 @@ class _Search:
 
         def start(kind: str) -> Rows | None:
             if kind == "some other rows":
-                return exchanges.with_others(self.rows, random)
+                return improved(exchanges.with_others(self.rows, random))
             rows = rows_apart(plan.problem, costs, random)
             return None if rows is None else improved(rows)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from uniproto.methods.search.exact_plan import Numbers, Rows
 from uniproto.methods.search.table import LEAST_GAIN, Solved, SolvedSet, Table
-from uniproto.problem.allowed import Pool
+from uniproto.problem.allowed import Allowed, Pool
 from uniproto.transport.exact import partial_plan
 
 _ROUNDING = 1e-14  # of the largest cost: fills that differ by less are equal
@@ -69,6 +69,23 @@ class TablePlan:
             self._all_values = self.table.values(self.solved.prices)
             self._own = self._all_values[self._position[self.rows]]
         return np.asarray(self._all_values[self._position[rows]])
+
+    def medoids_from(self, rows: Rows) -> Rows:
+        """Rows after each has gone to the best row for its targets, again and again."""
+        table, allowed = self.table, Allowed(self.problem)
+        solved = table.solve(self._position[rows])
+        while True:
+            paid, moved = table.costs @ solved.masses.T, rows.copy()
+            for place in range(table.given, table.k):
+                others = allowed.instead(moved, place, self.problem.candidates)
+                if len(others):
+                    best = others[np.argmin(paid[self._position[others], place])]
+                    if paid[self._position[best], place] < paid[self._position[rows[place]], place]:
+                        moved[place] = best
+            after = solved if (moved == rows).all() else table.solve(self._position[moved])
+            if not after.cost < solved.cost * (1 - LEAST_GAIN):
+                return rows
+            rows, solved = moved, after
 
     def likely(self, place: int) -> Rows:
         return self.problem.candidates
