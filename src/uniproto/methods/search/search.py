@@ -38,20 +38,21 @@ from uniproto.runtime.threads import blas_on_one_core, parallel_map
 from uniproto.transport.prototypes import FEW, Transport, cost_of, feasible_plan, transport
 
 # Tuned on mixtures of 700 to 200,000 rows, breast cancer and digits of scikit-learn, and MNIST.
-_SAMPLE, _SAMPLE_EACH = 5_000, 80  # rows of the first stage: in all, or for each prototype
-_GROWTH = 8  # of a sample, from one stage to the next
+_SAMPLE, _SAMPLE_EACH = 5_000, 400  # rows of the first stage: in all, or for each prototype
+_SOONER_EACH = 80  # the same where seconds are limited, so that there are rows soon
+_GROWTH = 64  # of a sample, from one stage to the next
 _ENOUGH = 2  # times a sample: so few rows are not sampled
 _ROUNDS = 4  # of medoids, on all rows of a stage
 _WORK, _WORK_EACH_ROW = 5.0e8, 5.0e4  # of a stage, at most
 _FLOOR, _FLOOR_EACH = 1.2e8, 4e6  # work before which gains are not asked for: and for each of k
 _FLOOR_OF_TABLE = 2.5e8  # the same for a small problem, whose plans take longer
-_OF_SAMPLE = 2  # times as much in a sample, where relocations are cheap
+_OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
 _MET, _BEST_MET = 8, 3  # sets met while prices are found: solved, and begun from
 _HOPELESS = 1.02  # times the best cost: sets that are not worth improving
 _EFFORT = 1.0  # times the usual work: less in tests that are not about the search
 _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as good as exchanges
-_SECONDS_OF_PLAN, _SECONDS_OF_PASS = 5e-8, 3e-8  # for each prototype and target
+_SECONDS_OF_PLAN, _SECONDS_OF_PASS = 5e-8, 4e-8  # for each prototype and target
 _PAIRS_AT_ONCE = 5_000_000  # of prototypes and targets, whose plan takes less than a second
 _WORK_OF_GREEDY = 3.0  # for each row and target
 _FRUITLESS = 8  # starts in a row, after which every single exchange is tried
@@ -137,7 +138,8 @@ class _Search:
     def _in_stages(self) -> None:
         problem = self.problem
         random = np.random.default_rng(problem.seed)
-        size = max(_SAMPLE, _SAMPLE_EACH * problem.k)
+        usual = max(_SAMPLE, _SAMPLE_EACH * problem.k)
+        size = usual if self.seconds is None else max(_SAMPLE, _SOONER_EACH * problem.k)
         while (_ENOUGH * size) ** 2 < len(problem.candidates) * problem.n:
             from uniproto.methods.search.starts import sampled
 
@@ -147,7 +149,7 @@ class _Search:
                 self._stage(part, before, numbers)
             except TooFewApartError:  # in the sample, but perhaps not among all rows
                 break
-            size *= _GROWTH
+            size = usual if size < usual else _GROWTH * size
             if self.budget.is_late:
                 return
         before, self.cost = self.rows, np.inf
@@ -288,7 +290,7 @@ class _Search:
             if not self.is_sample:
                 self._save()
             plan.start(self.rows)
-            if carried:  # relocations were tried in the sample, where they are cheap
+            if carried and not self.is_sample:  # relocations were tried there, where they are cheap
                 return
             for _ in self._moves(exchanges, costs, improved):
                 if not goes_on():
