@@ -278,7 +278,7 @@ class _Search:
         def goes_on() -> bool:
             return gains.pays and lasts()
 
-        exchanges = Exchanges(plan, Allowed(part), goes_on, gains)
+        exchanges = Exchanges(plan, Allowed(part), lasts, gains)  # the first start to its end
         try:
             for rows in starts:
                 if rows is not starts[0]:
@@ -286,6 +286,7 @@ class _Search:
                         break
                     plan.start(rows)
                 exchanges.descend_all()
+                exchanges.goes_on = goes_on
                 self._keep(plan, "exchanges")
             if not self.is_sample:
                 self._save()
