@@ -165,6 +165,15 @@ def test_far_rows_bring_no_others_closer(metric: str) -> None:
     assert_is_true(_select(question), question)
 
 
+def test_nothing_is_proven_where_rounding_hides_near_duplicates() -> None:
+    """Two of these rows are 1e-60 apart by their cosine, which is 0 in double precision."""
+    rows = np.array([[1.0, 1e-30], [1.0, 2e-30], [1e-30, 1.0], [1.0, 1.0], [-1.0, 0.5]])
+    question = Small(rows, None, "cosine", 3, conditions={"min_distance": 1e-83})
+    found = _select(question)
+    assert found.details.proof is None
+    assert_is_true(found, question)
+
+
 def test_a_proof_on_a_line_knows_how_weights_were_rounded() -> None:
     """Far mass is as small as 2⁻⁴⁶ at first, and what is taken off for it was rounded, too."""
     source, far = [[-2.3e48], [2.0], [0.0]], 78902154336.81923

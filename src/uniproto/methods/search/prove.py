@@ -42,6 +42,9 @@ _PATIENCE = 12  # steps without a higher bound, after which steps are halved
 _CUTS = 40  # plans whose prices are held against every set that is left
 _FEW_SETS = 1_000  # so few that every plan's prices are
 _WORK_OF_SET = 25.0
+_RESOLVED = (
+    1e-12  # of cosine distances: rounding hides which of two rows closer than that are apart
+)
 
 
 def may_be_proven(problem: Problem) -> bool:
@@ -102,6 +105,8 @@ class Prover:
             return self._optimum("no other rows may be chosen", best.solved.least), best
         if best.cost <= 0:
             return self._optimum("no cost is below 0", 0.0), best
+        if not _near_duplicates_are_known(table.problem):
+            return None, best
         prices = self.prices_from(best)[0]
         sets = sets_below(table, prices, best.cost)
         if sets is None:
@@ -121,6 +126,12 @@ class Prover:
         vanished = float(np.finfo(np.float64).tiny)  # of costs in the table's unit
         least = (max(least, 0.0) - vanished) * table.unit
         return Optimum(why, max(least - error_of_mean(table.problem.costs, least), 0.0))
+
+
+def _near_duplicates_are_known(problem: Problem) -> bool:
+    """Whether rounding leaves no doubt which rows may be chosen together."""
+    distance = problem.twin_distance
+    return distance is None or problem.costs.metric != "cosine" or distance > _RESOLVED
 
 
 def best_prices(table: Table, found: SolvedSet, goes_on: Check) -> tuple[Numbers, list[Positions]]:
