@@ -174,6 +174,15 @@ def test_nothing_is_proven_where_rounding_hides_near_duplicates() -> None:
     assert_is_true(found, question)
 
 
+def test_near_duplicates_of_similarities_lose_no_digit_to_a_large_one() -> None:
+    rows = np.array([[-5e-106, -2e-106], [-1.4e-105, -1.6e-106], [-3e-106, 3e-107]])
+    rows = np.concatenate([rows, [[-3e7, 7e7], [1.8e-106, -1.1e-106], [-5e-107, -1.5e-105]]])
+    question = Small(
+        rows, None, "similarity", 2, np.array([2e-69, 0.0]), conditions={"min_distance": 7.9e-106}
+    )
+    assert_is_true(_select(question), question)
+
+
 def test_a_proof_on_a_line_knows_how_weights_were_rounded() -> None:
     """Far mass is as small as 2⁻⁴⁶ at first, and what is taken off for it was rounded, too."""
     source, far = [[-2.3e48], [2.0], [0.0]], 78902154336.81923

@@ -82,10 +82,14 @@ class MatrixCosts:
         yield from pieces_of(self.shape[1], most)
 
     def twin_distances(self, row: int, rows: Rows = EVERY) -> NDArray[np.float64]:
-        # Without features, the distance of two rows is the largest difference of their costs.
-        own = self.block(np.array([row]))
+        # Without features, the distance of two rows is the largest difference of their costs, or
+        # of their similarities, which lose no digits to a shift.
+        def entries(of: Rows) -> NDArray[Any]:
+            return self._entries(of, EVERY).astype(self.dtype, copy=False)
+
+        own = entries(np.array([row]))
         parts = row_blocks(length_of(rows, self.shape[0]), self.shape[1])
-        distances = [np.abs(self.block(within(rows, part)) - own).max(axis=1) for part in parts]
+        distances = [np.abs(entries(within(rows, part)) - own).max(axis=1) for part in parts]
         return np.concatenate(distances).astype(np.float64)
 
     def twins(self, row: int, distance: float, rows: Rows = EVERY) -> NDArray[np.bool_]:
