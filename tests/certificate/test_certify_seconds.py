@@ -13,7 +13,6 @@ from tests.refusals import refused
 
 import uniproto
 from uniproto.cli import main
-from uniproto.comparing.path import path_of
 from uniproto.errors import InvalidInputError, require_seconds
 
 POINTS = np.random.default_rng(3).normal(size=(60, 4))
@@ -51,10 +50,7 @@ def test_the_limit_reaches_the_search(
     value: Any, limit: float | None, limits: list[float | None]
 ) -> None:
     assert uniproto.select(POINTS, 2, certify=value).certificate is not None
-    assert (
-        path_of(uniproto.Problem(POINTS), [2], certify=value, random_seeds=0).rows[0]["lower_bound"]
-        > 0
-    )
+    assert uniproto.path(POINTS, [2], certify=value, seeds=0).rows[0]["lower_bound"] > 0
     assert limits == [limit, limit]
 
 

@@ -20,7 +20,6 @@ from uniproto.cli import main
 from uniproto.cli.compare import CompareOptions
 from uniproto.cli.path import PathOptions
 from uniproto.cli.spec import CurateSpec, SelectSpec
-from uniproto.comparing.path import path_of
 from uniproto.errors import DataWarning
 from uniproto.runtime.settings import described
 from uniproto.scale.select import select as select_on_ray
@@ -49,7 +48,7 @@ def declared() -> dict[str, list[Any]]:
     for value in VALUES:
         for each in fields(value):
             found.setdefault(each.name, []).append(each.default)
-    for function in (*FUNCTIONS, select_on_ray, path_of, uniproto.lm.curate):
+    for function in (*FUNCTIONS, select_on_ray, uniproto.lm.curate):
         for parameter in inspect.signature(function).parameters.values():
             found.setdefault(parameter.name, []).append(parameter.default)
     return found

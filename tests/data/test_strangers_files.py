@@ -160,7 +160,7 @@ STRANGE = "o\x1b[2Jdd"  # clears the screen where a terminal sees it
     [
         "select {pool} -k 4 --groups {strange} --id {strange}2 -o {out}",
         "compare {pool} -k 4 --labels {strange} --ignore {strange}2 --methods kcenter -o {out}",
-        "path {pool} --ks 2,3 --ignore {strange},{strange}2 --no-certify --random-seeds 0 -o {out}",
+        "path {pool} --ks 2,3 --ignore {strange},{strange}2 --no-certify --seeds 0 -o {out}",
     ],
     ids=["select", "compare", "path"],
 )

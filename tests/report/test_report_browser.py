@@ -20,7 +20,6 @@ from tests import browser
 
 import uniproto
 from uniproto.cli import main
-from uniproto.comparing.path import path_of
 from uniproto.report.columns import ColumnValues
 from uniproto.report.update_page import update_page
 
@@ -412,8 +411,7 @@ def test_distributions_and_what_is_unusual(visit: Any, pages: dict[str, Path]) -
 def test_other_pages_look_alike(chromium: Any, tmp_path: Path) -> None:
     few = FRAME.head(60)
     uniproto.compare(few, 5, methods=["uniproto", "random"], seeds=2, progress=False).save(tmp_path)
-    options = {"random_seeds": 2, "certify": False, "progress": False}
-    knee = path_of(uniproto.Problem(few), [2, 4, 8], **options)  # type: ignore[arg-type]
+    knee = uniproto.path(few, [2, 4, 8], seeds=2, certify=False, progress=False)
     knee.save(tmp_path)
     new = uniproto.Problem(FRAME.head(90))
     later = uniproto.select(few, 5, features=new.given.preparation).update(new, changes=2)

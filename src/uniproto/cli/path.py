@@ -9,15 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.cli.inputs import input_paths, problem_of
-from uniproto.cli.parser import (
-    add_output,
-    add_pool,
-    add_settings,
-    number,
-    parse_ints,
-    seconds,
-    seeds,
-)
+from uniproto.cli.parser import add_output, add_pool, add_settings, number, parse_ints, seconds
+from uniproto.cli.parser import seeds as as_seeds
 from uniproto.cli.spec import RowsSpec, SelectSpec
 from uniproto.errors import printable
 from uniproto.runs.publish import refuse_inputs_inside
@@ -54,12 +47,12 @@ class PathOptions(RowsSpec):
         bare=True,
         off=("--no-certify", "compute no lower bounds, which take time", False),
     )
-    random_seeds: int | list[int] = setting(
+    seeds: int | list[int] = setting(
         5,
         "number of random choices to compare with, or a list of seeds such as 3,7 (default: 5)",
         group="what to compare with",
         metavar="SEEDS",
-        parse=seeds,
+        parse=as_seeds,
     )
 
 
@@ -97,20 +90,20 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.comparing.path import path_of
+    from uniproto.comparing.path import path
     from uniproto.comparing.results import require_results_folder
 
     spec, own = SelectSpec.of(vars(options)), made_of(PathOptions, vars(options))
     if spec.output:
         refuse_inputs_inside(Path(spec.output), input_paths(spec))
         require_results_folder(Path(spec.output), "path")
-    found = path_of(
+    found = path(
         problem_of(spec),
         own.ks,
         method=own.method,
         max_cost=own.max_cost,
         certify=own.certify,
-        random_seeds=own.random_seeds,
+        seeds=own.seeds,
         progress=False if own.quiet else None,
     )
     if spec.output:

@@ -37,6 +37,8 @@ def path(
     *,
     method: str | Method = "uniproto",
     max_cost: float | None = None,
+    certify: bool | float = True,
+    seeds: int | Iterable[int] = 5,
     progress: bool | None = None,
     **problem: Unpack[ProblemOptions],
 ) -> KPath:
@@ -55,6 +57,8 @@ def path(
             first of `ks` that reaches it. Costs fall as k grows, but not at every step (four
             prototypes may fit four clusters better than five): the k before the one found costs
             more than `max_cost`, but a still smaller one that happens to reach it may be missed.
+        certify: whether to prove the lower bounds; a number is the time limit of each in seconds.
+        seeds: how many random choices each k is compared with (0 for none), or their seeds.
         progress: True or False to force or forbid progress bars.
         problem: as for `Problem`.
 
@@ -68,26 +72,8 @@ def path(
     ([1, 2, 4, 8], 4)
     """
     question = as_problem("path", source, target, problem)
-    return path_of(question, ks, method=method, max_cost=max_cost, progress=progress)
-
-
-def path_of(
-    problem: Problem,
-    ks: Iterable[int] | None = None,
-    *,
-    method: str | Method = "uniproto",
-    max_cost: float | None = None,
-    certify: bool | float = True,
-    random_seeds: int | Iterable[int] = 5,
-    progress: bool | None = None,
-) -> KPath:
-    """The path of a checked problem.
-
-    `certify` is as for `select`, at each k; `random_seeds` is the number of random selections that
-    each k is compared with (0 for none), or their seeds.
-    """
     chosen = as_method(method)
-    if not isinstance(problem._budgets, str):
+    if not isinstance(question._budgets, str):
         raise InvalidInputError(
             "must not be counts for each group, which fit one k only. Use 'balanced'.",
             parameter="budgets",
@@ -97,15 +83,15 @@ def path_of(
             f"must be a cost of at least 0, not {max_cost!r}.", parameter="max_cost"
         )
     certified, limit = as_time_limit(certify)
-    no_random = isinstance(random_seeds, int) and random_seeds == 0
-    seeds = [] if no_random else as_seeds(random_seeds, "random_seeds")
-    given, free = len(problem.initial), len(problem.candidates)
+    no_random = isinstance(seeds, int) and seeds == 0
+    drawn = [] if no_random else as_seeds(seeds)
+    given, free = len(question.initial), len(question.candidates)
     smallest = max(1, given)
     listed = _default_ks(smallest, given + free) if ks is None else _checked_ks(ks)
-    largest = problem.with_k(listed[-1])  # raises before any work if it is too large
+    largest = question.with_k(listed[-1])  # raises before any work if it is too large
 
     def run(k: int) -> Selection:
-        return run_method(problem.with_k(k), chosen, progress=False)
+        return run_method(question.with_k(k), chosen, progress=False)
 
     bars = Progress(progress)
     rows: list[dict[str, Any]] = []
@@ -117,7 +103,7 @@ def path_of(
             selection = run(k)
             if certified:
                 selection.certify(seconds=limit, progress=False)
-            rows.append(_row(selection, _random_costs(problem.with_k(k), seeds)))
+            rows.append(_row(selection, _random_costs(question.with_k(k), drawn)))
             if max_cost is not None and found is None and selection.cost <= max_cost:
                 found = selection
             advance(1)
@@ -129,9 +115,9 @@ def path_of(
     return KPath(
         rows=rows,
         method=method_label(chosen),
-        shape=problem.costs.shape,
-        metric=problem.costs.metric,
-        bandwidth=problem.costs.bandwidth,
+        shape=question.costs.shape,
+        metric=question.costs.metric,
+        bandwidth=question.costs.bandwidth,
         knee=knee_of([row["k"] for row in rows], [row["cost"] for row in rows]),
         max_cost=None if max_cost is None else float(max_cost),
         chosen=None if found is None else found.k,
