@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from tests.reading import read_input
 
 import uniproto
 from uniproto.data.disk import LargeTable
-from uniproto.data.tables import read_input
 
 K = 4
 RNG = np.random.default_rng(5)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.reading import read_input
 
 import uniproto
 from uniproto.cli import main
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import is_pattern, names_inside, parquet_files
-from uniproto.data.tables import read_input
 
 
 @pytest.fixture

@@ -131,6 +131,7 @@ def test_nearest_prototypes_of_new_rows(kind: str, table: pd.DataFrame, said: Sa
     selection = uniproto.select(pool, 4)
     assert selection.indices.tolist() == uniproto.Selection.load("out").indices.tolist()
     expected = selection.nearest(table.iloc[5:9] if kind == "csv" else vectors[5:9])
+    assert selection.nearest(new).distance.tolist() == expected.distance.tolist()
     assert [int(line["rank"]) - 1 for line in lines] == expected.prototype.tolist()
     indices = selection.indices[expected.prototype].tolist()
     assert [int(line["index"]) for line in lines] == indices

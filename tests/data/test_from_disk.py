@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.reading import read_input
 
 import uniproto
 from uniproto.cli import main
 from uniproto.data.disk import LargeTable, parquet_files
-from uniproto.data.tables import read_content, read_input
+from uniproto.data.tables import read_content
 from uniproto.errors import InfeasibleError
 from uniproto.runtime.memory import PeakMemory
 

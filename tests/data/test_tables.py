@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.reading import read_input
 from tests.refusals import refused
 
 import uniproto
 from uniproto.cli import main
 from uniproto.data.arrays import as_labels, as_matrix
-from uniproto.data.tables import Input, read_content, read_input
+from uniproto.data.tables import Input, read_content
 from uniproto.errors import InputFileError, InvalidInputError, UniprotoError
 
 M, D, K = 48, 4, 6

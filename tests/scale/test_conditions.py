@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.preprocessing import StandardScaler
 from tests.bounds import most_proven
+from tests.reading import read_input
 
 import uniproto
 from uniproto import Columns, Compute, Groups, InvalidInputError, Limits
 from uniproto.cli import main
 from uniproto.data.disk import parquet_files
-from uniproto.data.tables import Input, read_input
+from uniproto.data.tables import Input
 from uniproto.methods import METHODS
 from uniproto.problem.problem import Problem, ProblemOptions
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.reading import read_input
 
 import uniproto
-from uniproto.data.tables import read_input
 
 pytest.importorskip("ray")
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.bounds import most_proven
+from tests.reading import read_input
 
 import uniproto
 from uniproto.data.arrays import sampled_rows
 from uniproto.data.disk import parquet_files
-from uniproto.data.tables import read_input
 from uniproto.problem.problem import Problem
 from uniproto.transport.prototypes import transport
 

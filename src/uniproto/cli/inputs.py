@@ -27,7 +27,7 @@ from uniproto.features.files import WHOLE_FOLDER
 from uniproto.features.model_features import Images, ModelFeatures, Text
 from uniproto.methods import Entropic, Greedy, UniProto, as_method
 from uniproto.problem.checks import AUTO
-from uniproto.problem.near import NearRows, require_distance, rows_near
+from uniproto.problem.near import NearRows, require_distance, rows_near, vectors_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import (
     RBF,
@@ -170,18 +170,11 @@ def near_file(problem: Problem, path: str, distance: float) -> NearRows:
     """The rows of a problem that are too close to those of another file."""
     given, metric = problem.given, problem.costs.metric
     source, model = given.inputs[0], given.model
-    others = opened(path, "exclude_near", None, problem.asked.get("features"))
+    others = opened(path, "exclude_near", None, given.how)
     if model is not None:
-        embedded = model.embed(model.items(others, source.items))
-        near = rows_near(source.embedded.vectors, embedded.vectors, distance, metric=metric)
-        rows = source.embedded.rows[near.rows]
-        return replace(near, rows=rows, nearest=embedded.rows[near.nearest])
-    if given.preparation is not None:
-        rows = given.features(source.content), given.features(others.content, path)
-    else:
-        if others.names:
-            others = others.with_features(source.feature_columns, like=source)
-        rows = source.features, others.features
+        found = model.embed(model.items(others, source.items))
+        return vectors_near(source.embedded, found, distance, metric=metric)
+    rows = given.features(source), given.features(others, "exclude_near")
     return rows_near(*rows, distance, metric=metric)
 
 

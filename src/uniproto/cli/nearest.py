@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from uniproto.cli.recorded_inputs import add_result, read_result
-from uniproto.features.compared_rows import opened
 
 
 def add_parser(commands: Any) -> None:
@@ -37,12 +36,10 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.selection.selection import Selection
 
-    folder, rows = Path(options.folder), Path(options.rows)
+    folder = Path(options.folder)
     result = read_result(folder, options.moved, remedy="Run 'uniproto select' again.")
     selection = Selection.load(folder, result.problem)
-    given = selection.details.given
-    features = result.problem.asked.get("features")
-    found = selection.nearest(rows if given.model else opened(rows, "rows", None, features).content)
+    found = selection.nearest(Path(options.rows))
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("row", "rank", "index", "distance"))
     indices = selection.indices[found.prototype]

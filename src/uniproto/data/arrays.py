@@ -21,21 +21,17 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 _ROWS_CHECKED_TOGETHER = 4096
 
 
-def as_matrix(values: Any, parameter: str, memory: int | float | str | None = None) -> Any:
+def as_matrix(values: Any, parameter: str) -> Any:
     """A 2-D float32 or float64 array, or a CSR matrix, free of NaN and infinity.
 
-    Accepts the path of a file (what does not fit in `memory` stays on disk), NumPy arrays and
-    anything like them, pandas, polars and Arrow tables, torch tensors and SciPy sparse matrices.
+    Accepts NumPy arrays and anything like them, pandas, polars and Arrow tables, torch tensors and
+    SciPy sparse matrices.
     Single precision is kept; narrow integers become single, wide ones double.
 
     >>> as_matrix([[1, 2], [3, 4]], "source").dtype
     dtype('float64')
     """
-    if isinstance(values, str | os.PathLike):
-        from uniproto.data.tables import read_input
-
-        values = read_input(existing_path(values, parameter), memory=memory).features
-    elif _are_texts(values):
+    if _are_texts(values):
         raise InvalidInputError(
             "must hold numbers, not texts. To compare texts, pass features=Text() (--text).",
             parameter=parameter,
@@ -61,20 +57,6 @@ def existing_path(value: str | os.PathLike[str], parameter: str) -> Path:
             parameter=parameter,
         )
     return path
-
-
-def align_tables(source: Any, target: Any) -> tuple[Any, Any]:
-    """If both are tables, the target with its columns in the source's order, matched by name."""
-    if not (is_table(source) and is_table(target)):
-        return source, target
-    from uniproto.data.columns import arrow_table
-    from uniproto.data.tables import in_order_of
-
-    source, target = arrow_table(source, "source"), arrow_table(target, "target")
-    wanted, names = source.column_names, target.column_names
-    if names != wanted:
-        target = target.select(in_order_of(wanted, names, "target.columns", "the source"))
-    return source, target
 
 
 def take_rows(values: Any, rows: NDArray[np.integer[Any]]) -> Any:

@@ -223,27 +223,6 @@ def no_table(parameter: str, given: Input) -> UniprotoError:
     )
 
 
-def read_input(
-    path: str | Path,
-    column: str | None = None,
-    aside: Collection[str] = (),
-    *,
-    use: Sequence[str] | None = None,
-    memory: Memory = None,
-) -> Input:
-    """Read a file. Features are `column`, those to `use`, or every column that is not `aside`.
-
-    What would take more than `memory` stays on disk where the format allows that, and is refused
-    where not.
-    """
-    path = Path(path)
-    digest, content = read_content(path, column, memory)
-    found = Input(content, path, digest)
-    if isinstance(content, np.ndarray):
-        return found
-    return found.with_features(use if column is None else [column], aside=aside)
-
-
 def read_content(
     path: Path, column: str | None = None, memory: Memory = None, encoding: str | None = None
 ) -> tuple[str, Any]:

@@ -64,7 +64,7 @@ class OwnPreparation:
 class Given:
     """Rows as the user has them, for people to look at, and what of them is compared.
 
-    `columns` are those of a table, and empty for arrays. `model` computes vectors of rows, `id` is
+    `columns` are those of a table, and empty for arrays. `how` is what was said of `features`, `id`
     the column that names rows, and `inputs` are the source and, where it is another set, the
     target. A selection that was loaded has neither `source` nor `target`. Where the source was read
     or converted, and not an Arrow table before, `as_frame` says that rows are returned as a data
@@ -75,10 +75,15 @@ class Given:
     target: Any = None
     columns: tuple[str, ...] = ()
     preparation: Preparation | OwnPreparation | None = None
-    model: ModelFeatures | None = None
+    how: Any = None
     id: str | None = None
     inputs: tuple[Input, ...] = (Input(None),)
     as_frame: bool = False
+
+    @property
+    def model(self) -> ModelFeatures | None:
+        """What computes the vectors of rows."""
+        return self.how if isinstance(self.how, ModelFeatures) else None
 
     @property
     def without(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -88,19 +93,18 @@ class Given:
         return source, target
 
     def features(self, rows: Any, parameter: str = "source") -> Any:
-        """What is compared of some rows, which may be new ones: a matrix."""
+        """What is compared of some rows, or of those of a file, which may be new ones: a matrix."""
+        given = opened(rows, parameter, None, self.how)
         if self.model is not None:
-            return self.model.vectors(opened(rows, parameter, None, self.model))
+            return self.model.vectors(given)
         if self.preparation is not None:
-            return as_matrix(self.preparation.matrix(rows, parameter), parameter)
-        if is_table(rows) and self.columns:
-            table = arrow_table(rows, parameter)
-            if table.num_columns > 1 or len(self.columns) > 1:
-                for name in self.columns:
-                    if name not in table.column_names:
-                        raise unknown_name(f"{parameter}.columns", name, table.column_names)
-                rows = table.select(self.columns)
-        return as_matrix(rows, parameter)
+            return as_matrix(self.preparation.matrix(given.content, parameter), parameter)
+        if self.columns and given.names:
+            if not isinstance(given.content, LargeTable):
+                given = replace(given, content=arrow_table(given.content, parameter))
+            one = len(given.names) == len(self.columns) == 1  # a list, of whatever name
+            given = given.with_features(given.names if one else self.columns)
+        return as_matrix(given.features, parameter)
 
 
 def compared_rows(
@@ -309,7 +313,7 @@ def rows_of_model(
     """
     source, target = features.inputs(source, target)
     inputs = (source,) if target is None else (source, target)
-    given = Given(source.content, inputs[-1].content, model=features, inputs=inputs)
+    given = Given(source.content, inputs[-1].content, how=features, inputs=inputs)
     return _of_every_row(source), None if target is None else _of_every_row(target), given
 
 

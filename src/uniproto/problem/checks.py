@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import align_tables, as_matrix, as_rows, finite_number, float_type
+from uniproto.data.arrays import as_matrix, as_rows, finite_number, float_type
 from uniproto.errors import (
     DataWarning,
     InvalidInputError,
@@ -35,7 +35,6 @@ def checked_costs(
     target: Any,
     metric: str,
     bandwidth: Any = None,
-    memory: int | float | str | None = None,
     *,
     warn: bool = True,
     names: Sequence[str] = (),
@@ -50,8 +49,7 @@ def checked_costs(
             f"must be left out with metric={metric!r}: the matrix's columns are the target.",
             parameter="target",
         )
-    source, target = align_tables(source, target)
-    checked = as_matrix(source, "source", memory)
+    checked = as_matrix(source, "source")
     if metric in MATRIX_METRICS:
         if sp.issparse(checked):
             raise InvalidInputError(
@@ -59,7 +57,7 @@ def checked_costs(
                 parameter="source",
             )
         return make_costs(checked, None, metric, bandwidth)
-    aim = checked if target is None else as_matrix(target, "target", memory)
+    aim = checked if target is None else as_matrix(target, "target")
     if metric == AUTO:
         metric = metric_for(aim)
     if warn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from uniproto.geometry.costs import Costs, metric_name
 from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.checks import checked_costs
 from uniproto.runtime.threads import parallel_for
+
+if TYPE_CHECKING:
+    from uniproto.features.embedded import Embedded
 
 _NO_DISTANCES = ("dot", "precomputed", "similarity")
 
@@ -75,6 +78,14 @@ def rows_near(
     limit = require_distance(distance, name)
     told_by = OF_FEATURES[metric].apart or metric  # as for near-duplicates of the pool
     return near_targets(checked_costs(source, others, told_by, warn=False), limit)
+
+
+def vectors_near(
+    source: Embedded, others: Embedded, distance: float, *, metric: str = "cosine"
+) -> NearRows:
+    """The same of rows that a model has turned into vectors, where it could."""
+    near = rows_near(source.vectors, others.vectors, distance, metric=metric)
+    return replace(near, rows=source.rows[near.rows], nearest=others.rows[near.nearest])
 
 
 def require_distance(distance: Any, name: str) -> float:

@@ -207,14 +207,12 @@ class Problem:
             seen = np.delete(compared, barred, axis=0)
             others = None if aim is None else np.delete(aim, weightless, axis=0)
             width = checked_costs(seen, others, name, bandwidth, warn=False).bandwidth
-        costs = checked_costs(
-            compared, aim, name, width, compute.memory, warn=warn, names=given.columns
-        )
+        costs = checked_costs(compared, aim, name, width, warn=warn, names=given.columns)
         budget = memory_budget(compute.memory)
         self._begin(costs, seed=require_int("seed", seed, least=0), memory=budget)
         self.asked = {name: asked[name] for name in asked if not is_usual(name, asked[name])}
         as_frame = hasattr(given.source, "column_names") and not is_arrow
-        self.given = replace(given, id=identity, as_frame=as_frame)
+        self.given = replace(given, how=features, id=identity, as_frame=as_frame)
         if auto:
             self.metric_origin = why_metric(costs, prepared=not plain)
         if costs.bandwidth is not None:

@@ -38,7 +38,7 @@ from uniproto.lm.features.example_values import Gradients, HiddenStates
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.methods import Method, as_method
 from uniproto.methods.dsir import DSIR
-from uniproto.problem.near import NearRows, near_targets, require_distance, rows_near
+from uniproto.problem.near import NearRows, near_targets, require_distance, vectors_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import Compute, Limits, NamedColumns
 from uniproto.select import run_method
@@ -164,9 +164,7 @@ def curate(
         near = replace(near, nearest=of_target.rows[np.maximum(place, 0)])
         every.append((str(aim.name), near.only(of_pool.rows)))
     if others is not None and of_others is not None:
-        near = rows_near(of_pool.vectors, of_others.vectors, nearest, metric="cosine")
-        near = replace(near, rows=of_pool.rows[near.rows], nearest=of_others.rows[near.nearest])
-        every.append((str(others.path), near))
+        every.append((str(others.path), vectors_near(of_pool, of_others, nearest)))
     for name, near in every:
         problem = problem.excluding(name, near)
     selection = run_method(problem.with_k(k), chosen, progress=progress)
