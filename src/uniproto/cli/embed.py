@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.inputs import features_of, items_of
+from uniproto.cli.inputs import features_of
 from uniproto.cli.parser import add_settings
 from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, OutputError, printable
+from uniproto.features.compared_rows import opened
+from uniproto.features.model_features import Images
 from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
 from uniproto.runs.publish import note_completed, refuse_inputs_inside
 from uniproto.runtime.settings import setting, setting_of
@@ -96,7 +98,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.data.disk import local_data
     from uniproto.features.cache import cache_folder
-    from uniproto.features.files import read_items
+    from uniproto.features.files import WHOLE_FOLDER, usual_column
 
     spec = SelectSpec.of({**vars(options), "pool": options.data})
     output = Path(str(spec.output))
@@ -105,12 +107,13 @@ def run(options: argparse.Namespace) -> None:
     _require_usable(output, spec.pool)
     spec.check()
     data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
-    spec = replace(spec, pool=data)
-    if spec.embeds:
-        items = items_of(features_of(spec), data)
-    else:
-        items = read_items(data, None, None, guess=True, encoding=spec.encoding)
-    embedding = spec.embedding()
+    features = features_of(spec)
+    given = opened(Path(data), "source", None, features or Images())
+    if features is None:
+        is_folder = given.content is None
+        usual = (None, WHOLE_FOLDER) if is_folder else usual_column(given.content, given.name)
+        features = features_of(replace(spec, text=usual[0], images=usual[1]))
+    items = features.items(given)
     if COLUMN in items.table.column_names:
         raise InvalidInputError(
             f"{items.path.name} has a column {COLUMN!r} already. Rename or drop it."
@@ -119,9 +122,9 @@ def run(options: argparse.Namespace) -> None:
         from uniproto.scale.cluster import Cluster, on_ray
 
         with Cluster(spec.address, spec.num_cpus) as cluster:
-            found = items.embed(spec.model, spread=on_ray(cluster), **embedding)
+            found = features.embed(items, on_ray(cluster))
     else:
-        found = items.embed(spec.model, **embedding)
+        found = features.embed(items)
     _write(output, items, found)
     if spec.quiet:
         return

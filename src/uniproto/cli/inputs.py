@@ -24,7 +24,7 @@ from uniproto.data.files import possible_path
 from uniproto.errors import InvalidInputError
 from uniproto.features.compared_rows import opened
 from uniproto.features.files import WHOLE_FOLDER
-from uniproto.features.model_features import Images, ModelFeatures, Text
+from uniproto.features.model_features import Images, Text
 from uniproto.methods import Entropic, Greedy, UniProto, as_method
 from uniproto.problem.checks import AUTO
 from uniproto.problem.near import NearRows, require_distance, rows_near, vectors_near
@@ -101,7 +101,8 @@ def features_of(spec: SelectSpec) -> Any:
             given["use"] = spec.columns
         return Columns(**given) if given else None
     shared = {name: getattr(spec, name) for name in _OF_MODELS if name in spec.given()}
-    shared |= spec.embedding()
+    cache: Any = False if spec.no_cache else spec.cache or True
+    shared |= {"cache": cache, "progress": False if spec.quiet else None}
     if spec.text:
         return Text(spec.text, **shared)
     if spec.images:
@@ -183,11 +184,6 @@ def input_paths(spec: SelectSpec) -> list[str]:
     named = (spec.pool, spec.target, spec.exclude_near and spec.exclude_near[0])
     given = [text for text in named if text and "://" not in text]
     return [str(possible_path(text)) for text in given]
-
-
-def items_of(features: ModelFeatures, path: str, like: Any = None) -> Any:
-    """What a model looks at in a file: texts, pictures, or examples of a language model."""
-    return features.items(opened(path, "source", None, features), like)
 
 
 # From a call to the options that say it

@@ -280,16 +280,6 @@ class SelectSpec(RowsSpec, LanguageSpec):
         """Whether a model turns rows into vectors."""
         return bool(self.text or self.images or self.gradients or self.hidden)
 
-    def embedding(self) -> dict[str, Any]:
-        """How vectors are computed and kept."""
-        return {
-            "batch_size": self.batch_size,
-            "device": self.device,
-            "cache": False if self.no_cache else self.cache or True,
-            "on_error": self.on_error,
-            "progress": False if self.quiet else None,
-        }
-
 
 _ONE_OF = (  # each says what the features are
     ("columns", "ignore", "column", "text", "images", "gradients", "hidden"),

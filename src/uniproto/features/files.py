@@ -15,7 +15,6 @@ import pyarrow.dataset as ds
 from uniproto.data.columns import is_text
 from uniproto.data.disk import LargeTable, is_saved_dataset, parquet_files
 from uniproto.data.examples import FURTHER, as_text, example_of, usual_columns
-from uniproto.data.files import possible_path
 from uniproto.data.tables import (
     content_digest,
     read_content,
@@ -85,31 +84,6 @@ class Texts(Items):
 
     def _item(self, row: tuple[Any, ...]) -> Any:
         return as_text(super()._item(row))
-
-
-def read_items(
-    path: str | Path,
-    text: str | None,
-    images: str | None,
-    *,
-    guess: bool = False,
-    encoding: str | None = None,
-) -> Items:
-    """The column of texts or pictures that the options name, or (`guess`) the only one there is."""
-    path = possible_path(path)
-    if text is not None and (images is not None or is_picture_folder(path)):
-        raise InvalidInputError(
-            "is for the column of a table, --images for pictures.", parameter="text"
-        )
-    if is_picture_folder(path):
-        return folder_items(path, images)
-    digest, table = read_table(path, encoding)
-    if guess and text is None and images is None:
-        text, images = usual_column(table, path)
-    if text is not None:
-        return text_items(table, text, path, digest)
-    assert images is not None
-    return picture_items(table, images, path, digest)
 
 
 def text_items(table: Any, text: str | Sequence[str], path: Path, digest: str) -> Items:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from uniproto.features.embedded import Embedded
+    from uniproto.features.embedded import Embedded, Model
     from uniproto.features.files import Items
 
 
@@ -49,8 +49,8 @@ class ModelFeatures(ABC):
         """The model, unless it is the default one."""
         return getattr(self, "model", None)
 
-    def embed(self, items: Items) -> Embedded:
-        """The vectors of the items that can be read."""
+    def embed(self, items: Items, spread: Callable[[Model], Model] | None = None) -> Embedded:
+        """The vectors of the items that can be read; `spread` is as for `embed_text`."""
         return items.embed(
             self.named_model,
             batch_size=self.batch_size,
@@ -59,6 +59,7 @@ class ModelFeatures(ABC):
             on_error=self.on_error,
             progress=self.progress,
             model_digest=self.model_digest,
+            spread=spread,
         )
 
     def inputs(self, source: Input, target: Input | None) -> tuple[Input, Input | None]:

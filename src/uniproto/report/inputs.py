@@ -16,7 +16,7 @@ from uniproto.data.columns import arrow_table, is_list, is_numeric, is_text
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import no_table
 from uniproto.errors import InputFileError, InvalidInputError, unknown_name
-from uniproto.features.files import is_picture_folder, read_items
+from uniproto.features.files import picture_items
 from uniproto.problem.values import Balanced, NamedColumns
 from uniproto.report.columns import shown_table
 from uniproto.report.examples import (
@@ -214,9 +214,8 @@ class _PageRows:
         if folder.is_dir():
             if data.path is not None and data.table is not None:
                 with suppress(InputFileError):  # the table names no files
-                    found = read_items(data.path, None, name)
-                    if found.folder is not None and not is_picture_folder(found.path):
-                        return paths(column(data.table, found.column), found.folder)
+                    found = picture_items(data.table, name, data.path, "")
+                    return paths(column(data.table, found.column), folder)
             return folder_of_pictures(folder, self.count, ids)
         if self.table is None and data.path is not None:
             return self._array(name, "images")

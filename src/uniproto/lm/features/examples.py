@@ -38,30 +38,27 @@ class LanguageExamples(Items):
 
 
 def read_examples(
-    path: str | Path,
-    language: LanguageFeatures | None = None,
-    named: tuple[str | None, str | None, str | None] = (None, None, None),
-    like: Sequence[str] = (),
-    encoding: str | None = None,
+    path: str | Path, named: tuple[str | None, str | None, str | None] = (None, None, None)
 ) -> LanguageExamples:
     """The examples of a file, from the `named` columns (prompt, answer, messages) or the usual
     ones.
-
-    `like` are the columns of other examples, which are preferred to the usual ones.
     """
     path = possible_path(path)
-    digest, table = read_table(path, encoding)
-    return example_items(Input(table, path, digest), language, named, like, encoding)
+    digest, table = read_table(path)
+    return example_items(Input(table, path, digest), LanguageFeatures(), named)
 
 
 def example_items(
     given: Input,
-    language: LanguageFeatures | None,
+    language: LanguageFeatures,
     named: tuple[str | None, str | None, str | None],
     like: Sequence[str] = (),
     encoding: str | None = None,
 ) -> LanguageExamples:
-    """The examples in the rows of a file, a table or a list of plain texts."""
+    """The examples in the rows of a file, a table or a list of plain texts.
+
+    `like` are the columns of other examples, which are preferred to the usual ones.
+    """
     table = rows_of(given, TEXT)
     columns = example_columns(table.column_names, *named, like=like, where=str(given.name))
     if columns in ((MESSAGES,), (named[2],)):
@@ -71,7 +68,7 @@ def example_items(
     table = _numbers_as_texts(table, columns)
     return LanguageExamples(
         given.name, given.sha256 or "", table, "language", ",".join(columns), columns=columns,
-        language=language or LanguageFeatures(),
+        language=language,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def read_rows(
     be missing. Data sets on the Hugging Face hub are named as for `uniproto curate`.
     """
     path = Path(local_data(str(path), cache_folder() / "datasets"))
-    examples = read_examples(path, named=named)
+    examples = read_examples(path, named)
     wrong = [
         (row, reason)
         for row, example in enumerate(examples)
