@@ -256,13 +256,24 @@ def test_pretraining_is_that_of_the_rows() -> None:
     assert pairs(about) <= pairs("\n".join(_of_pretraining()))
 
 
+def test_the_table_of_500m_is_that_of_the_rows() -> None:
+    about = page("pretraining-results.md").partition("## 500 million")[2].partition("\n## ")[0]
+    last = [row for row in rows_of("pretraining-500m") if row["step"] == 500]
+    for row in last:
+        (line,) = [line for line in about.split("\n") if line.startswith(f"| `{row['method']}`")]
+        assert f"{row['log_perplexity']:.3f}" in line
+    assert about.count("| 4.") + about.count("| **4.") == len(last)
+    assert pairs(about)
+    assert pairs(about) <= pairs("\n".join(_of_pretraining()))
+
+
 def _of_pretraining() -> list[str]:
     """UniPROT beside the others, seed by seed, after 500 and 2,000 steps."""
     return [
         line
         for other in ("full", "colm", "random")
-        for step in (500, 2000)
-        for line in _beside("pretraining", other, "log_perplexity", 1, ".4f", step=step)
+        for name, step in (("pretraining", 500), ("pretraining", 2000), ("pretraining-500m", 500))
+        for line in _beside(name, other, "log_perplexity", 1, ".4f", step=step)
     ]
 
 
