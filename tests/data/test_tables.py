@@ -386,9 +386,7 @@ def test_target_columns_are_matched_by_name(tmp_path: Path) -> None:
     pool = read_input(tmp_path / "pool.csv")
     target = read_input(tmp_path / "target.csv").with_features(like=pool)
     np.testing.assert_array_equal(target.features, pool.features)
-    with pytest.raises(
-        InputFileError, match=r"other.csv.*must be those of.*pool.csv.*d, e is in only one"
-    ):
+    with refused("features", InputFileError):
         read_input(tmp_path / "other.csv").with_features(like=pool)
 
 

@@ -344,7 +344,7 @@ def test_columns_of_tables_match_by_name(kind: str) -> None:
     assert uniproto.select(table, 2, turned[:5], metric="l1").cost == plain.cost
     other = TABLES[kind]({name: columns[name[0]] for name in ("a", "b", "c2")})
     message = _refusal(turned, 2, other)
-    _assert_says(message, "'target.columns'", "those of the source")
+    _assert_says(message, "'features'", "only one of the two")
 
 
 def test_a_table_and_an_array_match_by_position() -> None:

@@ -133,20 +133,13 @@ def ignored_columns(
     path: str | Path,
     *,
     others: Collection[str] = (),
-    in_target: bool = False,
 ) -> list[str]:
-    """The columns that --ignore names. Those of `others`, another file's, need not be in this one.
-
-    With `in_target`, names this file does not have may be of the target, which is read later.
-    """
+    """The columns that --ignore names; they may be `others`, which only another file has."""
     known = [*schema.names, *(name for name in others if name not in schema.names)]
     names = split_names(given, known)
     if given and not names:
         raise InvalidInputError("must name columns, such as a,b,c.", parameter="ignore")
-    # A misspelt name would leave a column in; found here if that column holds text.
-    left = [field for field in schema if field.name not in names]
-    if not (in_target and all(is_numeric(field.type) for field in left)):
-        require_columns(names, known, "ignore", path)
+    require_columns(names, known, "ignore", path)
     return names
 
 

@@ -116,22 +116,12 @@ class Input:
         `aside` are named by other options, and `ignore` are left out; `other` is the other table
         of a question. With `like`, they are those of that table, in its order.
         """
-        schema, owner = self.content.schema, self.name
+        others = () if other is None else other.names
+        source = None if like is None else like.feature_columns
         try:
-            if use is not None and like is not None:
-                names = list(like.feature_columns)
-                require_columns(names, schema.names, "features", owner)
-            elif use is not None:
-                names = only_features(use, schema.names, aside, owner)
-            else:
-                others = [] if other is None else other.names
-                ignored = ignored_columns(ignore, schema, owner, others=others)
-                names = feature_columns(schema, [*aside, *ignored], owner)
-                if like is not None and self.path is None:
-                    parameter, source = f"{self.parameter}.columns", f"the {like.parameter}"
-                    names = in_order_of(like.feature_columns, names, parameter, source)
-                elif like is not None:
-                    names = aligned_columns(names, owner, like.feature_columns, like.name)
+            names = compared_columns(
+                self.content.schema, self.name, use, ignore, aside, others=others, like=source
+            )
         except InputFileError as error:
             if self.path is None and error.__cause__ is not None:  # about no file
                 raise error.__cause__ from None
@@ -246,19 +236,37 @@ def read_content(
         raise unreadable(path, error) from error
 
 
-def in_order_of(
-    others: Sequence[str], names: Sequence[str], parameter: str, owner: str
+def compared_columns(
+    schema: pa.Schema,
+    path: str | Path,
+    use: Sequence[str] | None,
+    ignore: Sequence[str],
+    aside: Collection[str],
+    *,
+    others: Collection[str],
+    like: Sequence[str] | None = None,
 ) -> list[str]:
-    """The same names in the order of the owner's, so that features match by name."""
-    if min(len(names), len(others)) <= 1:  # one list column may have any name
-        return list(names)
-    if odd := sorted(set(names) ^ set(others)):
-        raise InvalidInputError(
-            f"must be those of {owner}; {', '.join(odd)} is in only one of the "
-            "two. Give both the same columns.",
-            parameter=parameter,
+    """The columns of a file that are compared, as for `Input.with_features`.
+
+    `others` are the names that the other file has, and `like` those that are compared of a source.
+    """
+    if use is not None and like is not None:
+        require_columns(like, schema.names, "features", path)
+        return list(like)
+    if use is not None:
+        return only_features(use, schema.names, aside, path)
+    ignored = ignored_columns(ignore, schema, path, others=others)
+    names = feature_columns(schema, [*aside, *ignored], path)
+    if like is None or min(len(names), len(like)) <= 1:  # one list column may have any name
+        return names
+    if odd := sorted(set(names) ^ set(like)):
+        error = InvalidInputError(
+            f"must be columns of source and target; {', '.join(odd)} is in only one of the two. "
+            "Give both the same columns.",
+            parameter="features",
         )
-    return list(others)
+        raise InputFileError.of(path, error)
+    return list(like)
 
 
 def require_column(table: pa.Table | LargeTable, name: str, parameter: str, path: Path) -> None:
@@ -298,16 +306,6 @@ def feature_columns(schema: pa.Schema, named: Collection[str], path: str | Path)
     if "" in names:
         raise InputFileError(f"{path}: every column of features must have a name.")
     return names
-
-
-def aligned_columns(
-    names: list[str], path: str | Path, others: Sequence[str], owner: str | Path
-) -> list[str]:
-    """The columns of a target, in the order of its source's."""
-    try:
-        return in_order_of(others, names, "features", str(owner))
-    except InvalidInputError as error:
-        raise InputFileError.of(path, error) from error
 
 
 def _read_numpy(path: Path, column: str | None, memory: Memory) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from uniproto.data.arrays import as_rows
-from uniproto.data.columns import ignored_columns, only_features, require_columns
-from uniproto.data.tables import aligned_columns, feature_columns
+from uniproto.data.tables import compared_columns
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
@@ -30,7 +29,6 @@ from uniproto.problem.problem import ProblemOptions, Unpack, takes_problem_optio
 from uniproto.problem.values import (
     RBF,
     Balanced,
-    Columns,
     Compute,
     Groups,
     Laplacian,
@@ -166,7 +164,12 @@ def make_request(
     aside = [name for name in (grouped, weighted) if name is not None]
     asked = as_columns(problem.get("features"))
     aside += [name for name in (asked.id, asked.labels) if name is not None]
-    columns = _columns(pool, asked, aside, None, aim)
+
+    def columns_of(each: Shards, other: Shards, like: Sequence[str] | None = None) -> list[str]:
+        named, others = (asked.use, asked.ignore, aside), other.schema.names
+        return compared_columns(each.schema, each.name, *named, others=others, like=like)
+
+    columns = columns_of(pool, aim)
     metric, width = _checked_metric(problem.get("metric", AUTO))
     excluded = as_rows(problem.get("exclude"), "exclude", pool.rows).astype(np.int64)
     require_enough(count, sent, pool, excluded)
@@ -176,7 +179,7 @@ def make_request(
         settings=Settings(
             k=count,
             per_part=sent,
-            columns=columns,
+            columns=tuple(columns),
             method=chosen,
             seed=require_int("seed", seed, least=0),
             memory=MEMORY if compute.memory is None else memory_budget(compute.memory),
@@ -184,7 +187,7 @@ def make_request(
             device=compute.device,
         ),
         target_options=TargetOptions(
-            columns=_columns(aim, asked, aside, (columns, pool.name), pool),
+            columns=tuple(columns_of(aim, pool, columns)),
             metric=metric,
             bandwidth=width,
             weights=weights,
@@ -227,24 +230,6 @@ def _column(name: Any, parameter: str, *shards: Shards) -> str:
             error = unknown_name(parameter, name, each.schema.names)
             raise InputFileError.of(each.name, error)
     return str(name)
-
-
-def _columns(
-    shards: Shards,
-    asked: Columns,
-    aside: Collection[str],
-    like: tuple[tuple[str, ...], str] | None,
-    other: Shards,
-) -> tuple[str, ...]:
-    """The columns of features; those of a target in the order of its source's."""
-    if asked.use is not None and like is not None:
-        require_columns(like[0], shards.schema.names, "features", shards.name)
-        return like[0]
-    if asked.use is not None:
-        return tuple(only_features(asked.use, shards.schema.names, aside, shards.name))
-    ignored = ignored_columns(asked.ignore, shards.schema, shards.name, others=other.schema.names)
-    names = feature_columns(shards.schema, [*aside, *ignored], shards.name)
-    return tuple(names if like is None else aligned_columns(names, shards.name, *like))
 
 
 def _checked_method(method: str | Method) -> Method:
