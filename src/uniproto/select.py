@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from uniproto.problem.problem import (
 )
 from uniproto.runtime.memory import readable
 from uniproto.runtime.progress import Progress
-from uniproto.selection.details import Details
+from uniproto.selection.details import details_of
 from uniproto.selection.selection import Selection, as_time_limit
 from uniproto.transport.prototypes import FEW, LARGEST_TARGET, memory_of_plan, transport
 
@@ -149,38 +149,11 @@ def run_method(problem: Problem, method: Method, *, progress: bool | None = None
     """Let a method solve a checked problem."""
     begin = time.perf_counter()
     picks, group_rows = pick(problem, method, Progress(progress))
-    known = {
-        "metric_from": problem.metric_origin,
-        "target_weights": problem.weights_origin,
-        "bandwidth_from": problem.bandwidth_origin,
-        **({} if picks.proof is None else {"proof": picks.proof.why, "least": picks.proof.least}),
-    }
     return Selection(
         indices=picks.rows.astype(np.int64),
         weights=np.full(problem.k, 1 / problem.k) if picks.weights is None else picks.weights,
-        details=Details(
-            gains=picks.gains,
-            beta=problem.costs.ceiling,
-            shape=problem.costs.shape,
-            metric=problem.costs.metric,
-            bandwidth=problem.costs.bandwidth,
-            method=method.name,
-            options=recorded_options(method),
-            seed=problem.seed,
-            given=problem.given,
-            timings={"pick": time.perf_counter() - begin},
-            notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
-            asked={"method": method},
-        ),
+        details=details_of(problem, method, picks, {"pick": time.perf_counter() - begin}),
         problem=problem,
         picks=picks,
         group_rows=group_rows,
     )
-
-
-def recorded_options(method: Method) -> dict[str, Any]:
-    """The method's options as plain values, for the record."""
-    if not is_dataclass(method):
-        return {}
-    values = {field.name: getattr(method, field.name) for field in fields(method)}
-    return {name: repr(value) if is_dataclass(value) else value for name, value in values.items()}

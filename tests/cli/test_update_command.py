@@ -54,6 +54,13 @@ def test_an_update_keeps_names_and_can_be_verified(folder, capsys):
     assert names("may") == names("april")
 
 
+def test_weights_by_a_word_are_recorded_as_for_a_fresh_selection(folder):
+    weighed = ["--target-weights", "density:q=9", "-o", "weighed", "--quiet"]
+    assert main(["select", MARCH, "-k", "6", "--id", "name", *weighed]) == 0
+    assert main(["update", "weighed", "april.csv", "-o", "april", "--quiet"]) == 0
+    assert main(["verify", "april"]) == 0
+
+
 def test_a_result_that_breaks_the_rule_is_not_verified(folder, capsys):
     assert main(["update", "march", "april.csv", "--changes", "2", "-o", "april", "--quiet"]) == 0
     path = folder / "april" / "manifest.json"

@@ -135,8 +135,10 @@ def test_tables_are_found_again_by_values_or_by_ids():
     later["age"] += 1  # everybody is a year older: only names tell who is who
     with pytest.raises(InfeasibleError):
         found.update(later, changes=0)
-    kept = found.update(later, changes=0, ids="name")
-    assert set(later.name[kept.indices]) == set(people.name[found.indices])
+    named = uniproto.Columns(use=["age"], id="name")
+    for told in ({"ids": "name"}, {"features": named}):
+        kept = found.update(later, changes=0, **told)
+        assert set(later.name[kept.indices]) == set(people.name[found.indices])
 
 
 def test_a_saved_table_is_updated_without_its_data(tmp_path):

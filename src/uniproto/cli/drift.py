@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.folder)
     remedy = "Run 'uniproto select', or call selection.drift(rows) in Python."
     result = read_result(folder, options.moved, remedy=remedy)
-    asked = asked_again(folder, result.manifest, options.new, options.target)
+    asked = asked_again(folder, result.manifest, result.selection, options.new, options.target)
     found = drift(result.selection, result.problem, Problem(**asked))
     print("\n".join(map(printable, str(found).split("\n"))))
     return 1 if found.alarm else 0

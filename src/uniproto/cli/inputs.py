@@ -35,9 +35,9 @@ from uniproto.problem.values import (
     Columns,
     Compute,
     Groups,
-    Laplacian,
     Limits,
     TargetSample,
+    measure,
     metric_of,
 )
 from uniproto.runtime.settings import made_of
@@ -46,7 +46,6 @@ from uniproto.selection.call import asked_of, recorded
 if TYPE_CHECKING:
     from uniproto.methods import Method
 
-_KERNELS: dict[str, Any] = {kind.metric: kind for kind in (RBF, Laplacian)}
 _OF_COLUMNS = ("ignore", "categories", "scale", "prepare", "id", "labels", "encoding")
 _BY_COLUMN = ("missing", "cyclic", "weights")
 _OF_MODELS = ("model", "batch_size", "device", "on_error", "id", "labels", "encoding")
@@ -56,9 +55,8 @@ _OF_METHODS = {"seconds", "plan", "gains", "sample"}
 
 def question(spec: SelectSpec) -> dict[str, Any]:
     """The arguments of a `Problem` that options say; files are named, and none is read."""
-    metric: Any = spec.metric
-    if spec.metric in _KERNELS and spec.bandwidth != RBF.bandwidth:
-        metric = _KERNELS[spec.metric](number_or_text(spec.bandwidth))
+    usual = spec.bandwidth == RBF.bandwidth
+    metric = measure(spec.metric, None if usual else number_or_text(spec.bandwidth))
     groups: Any = spec.groups
     if spec.groups and spec.budgets != Groups.budgets:
         groups = Groups(spec.groups, budgets=budgets_of(spec.budgets))

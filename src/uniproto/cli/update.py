@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from uniproto.cli.parser import add_output, seconds
 from uniproto.cli.recorded_inputs import add_result, read_result, recorded_call
-from uniproto.data.columns import arrow_table
 from uniproto.errors import InvalidInputError, printable
-from uniproto.features.model_features import Images, Text
-from uniproto.features.preparation import Preparation
 from uniproto.problem.problem import Problem
-from uniproto.problem.values import RBF, Columns, Laplacian, TargetSample, as_columns
+from uniproto.problem.values import Columns, TargetSample, as_columns
 from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.selection.call import require_record
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from uniproto.selection.selection import Selection
 
 PAGE_OF_CHANGES = "changes.html"
@@ -90,30 +83,28 @@ def add_new_rows(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.report.update_page import update_page
-    from uniproto.selection.selection import Selection, as_time_limit
+    from uniproto.selection.found_again import needs_data
+    from uniproto.selection.selection import Selection
     from uniproto.selection.storage import load_manifest, require_result_folder, save_selection
-    from uniproto.selection.update import updated
 
     folder = Path(options.folder)
     manifest, earlier = load_manifest(folder), Selection.load(folder)
-    asked = asked_again(folder, manifest, options.new, options.target)
+    asked = asked_again(folder, manifest, earlier, options.new, options.target)
     output = Path(options.output or f"{Path(options.new).stem}-prototypes")
     refuse_inputs_inside(output, [options.new, *([options.target] if options.target else [])])
     require_result_folder(output, [PAGE_OF_CHANGES])
     problem = Problem(**asked)
-    shown = False if options.quiet else None
-    made = updated(
-        earlier,
+    if needs_data(earlier, problem):
+        remedy = "Run 'uniproto select' with --id, and name the same column now."
+        earlier = Selection.load(folder, read_result(folder, options.moved, remedy=remedy).problem)
+    selection = earlier.update(
         problem,
-        found_in(problem, folder, manifest, earlier, options.moved),
         changes=options.changes,
         k=options.k,
         seconds=options.seconds,
-        progress=shown,
+        certify=options.certify,
+        progress=False if options.quiet else None,
     )
-    selection = Selection(**made)
-    if options.certify:
-        selection.certify(as_time_limit(options.certify)[1], progress=shown)
     page = update_page(selection, problem, title=Path(options.new).name, command=options.typed)
     own = {name: vars(options)[name] for name in ("changes", "k", "target")}
     save_selection(
@@ -129,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def asked_again(
-    folder: Path, manifest: Mapping[str, Any], new: str, target: str | None
+    folder: Path, manifest: Mapping[str, Any], earlier: Selection, new: str, target: str | None
 ) -> dict[str, Any]:
     """The arguments of a `Problem` of new files, asked as those of a saved selection were."""
     require_record(folder, manifest, "In Python: Selection.load(folder).update(rows).")
@@ -139,51 +130,15 @@ def asked_again(
         raise InvalidInputError(
             f"must be given: {folder} represents the rows of another file.", parameter="target"
         )
-    if "preparation" in manifest:
-        preparation = Preparation.from_record(manifest["preparation"])
+    if (preparation := earlier.details.preparation) is not None:
         asked = as_columns(features)
         features = Columns(
             prepare=preparation, id=asked.id, labels=asked.labels, encoding=asked.encoding
         )
-    metric, kernels = manifest["metric"], {kind.metric: kind for kind in (RBF, Laplacian)}
-    if manifest["bandwidth"] is not None:
-        metric = kernels[metric](manifest["bandwidth"])
     return {
         **{name: call[name] for name in call if name not in _NOT_ASKED_AGAIN},
         "source": new,
         "target": replace(before, of=target) if isinstance(before, TargetSample) else target,
         "features": features,
-        "metric": metric,
+        "metric": earlier.details.measure,
     }
-
-
-def found_in(
-    problem: Problem,
-    folder: Path,
-    manifest: Mapping[str, Any],
-    earlier: Selection,
-    moved: Sequence[str] | None,
-) -> NDArray[np.intp]:
-    """The rows of the new file that are the prototypes: by their ids, or else their values."""
-    from uniproto.selection.found_again import by_ids, by_names, found_again
-
-    given, table = problem.given, earlier.details.prototypes
-    (pool, *_), model = given.inputs, given.model
-    if given.id is not None and "id" in manifest:
-        names = np.array([str(name) for name in manifest["id"]["prototypes"]])
-        return by_ids(names, pool.column(given.id, "id").astype(str))
-    if isinstance(model, Text | Images) and table is not None and pool.table is not None:
-        columns = [name for name in pool.feature_columns if name in table.column_names]
-        if columns and set(columns) <= set(pool.names):
-            old, new = (
-                each.select(columns).to_pylist()
-                for each in (table, arrow_table(pool.table, "source"))
-            )
-            return by_names(*([str(sorted(row.items())) for row in rows] for rows in (old, new)))
-    if table is not None and model is None:
-        return found_again(earlier, problem)
-    remedy = "Run 'uniproto select' with --id, and name the same column now."
-    result = read_result(folder, moved, remedy=remedy)
-    known = replace(earlier.details, given=result.problem.given)
-    before = type(earlier)(indices=earlier.indices, weights=earlier.weights, details=known)
-    return found_again(before, problem)

@@ -34,7 +34,7 @@ from uniproto.report.words import counted
 from uniproto.runs.publish import place_of, read_published
 from uniproto.runs.records import plain
 from uniproto.runtime.budget import Budget
-from uniproto.select import recorded_options
+from uniproto.selection.details import recorded_options
 from uniproto.selection.prototypes import prototype_table, write_csv
 from uniproto.selection.storage import (
     CERTIFICATE,

@@ -209,6 +209,16 @@ def metric_of(metric: Any) -> Any:
     return metric.metric if isinstance(metric, RBF | Laplacian) else metric
 
 
+def measure(metric: str, bandwidth: float | str | None) -> str | RBF | Laplacian:
+    """A metric as `Problem` takes it, by its name and its bandwidth, if it has one.
+
+    >>> measure("rbf", 2.0), measure("l1", None)
+    (RBF(bandwidth=2.0), 'l1')
+    """
+    kinds: dict[str, type[RBF] | type[Laplacian]] = {"rbf": RBF, "laplacian": Laplacian}
+    return metric if bandwidth is None or metric not in kinds else kinds[metric](bandwidth)
+
+
 def as_columns(features: Any) -> Columns:
     """What `features` says about a table's columns; `prepare` is a transformer, if it is one.
 

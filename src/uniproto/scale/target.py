@@ -15,7 +15,7 @@ from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.features import middle_row, prepare
 from uniproto.geometry.metrics import OF_FEATURES
 from uniproto.problem.problem import Problem
-from uniproto.problem.values import RBF, Balanced, Compute, Laplacian
+from uniproto.problem.values import Balanced, Compute, measure
 from uniproto.problem.weights import Density
 from uniproto.scale.cluster import Cluster
 from uniproto.scale.shards import Shard, Shards, read_digest, read_features, read_values
@@ -171,13 +171,10 @@ def _joined(options: TargetOptions, first_row: NDArray[Any], *pieces: _Piece) ->
         weights = Balanced(named[weights.labels])
     elif isinstance(weights, str):
         weights = named[weights]
-    metric: Any = options.metric
-    if options.bandwidth is not None:
-        metric = (RBF if metric == RBF.metric else Laplacian)(cast(float, options.bandwidth))
     problem = Problem(
         first_row,
         features,
-        metric=metric,
+        metric=measure(options.metric, cast(float | None, options.bandwidth)),
         target_weights=weights,
         compute=Compute(device="cpu", memory=2**30),
     )

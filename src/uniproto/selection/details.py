@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.problem.values import RBF, Laplacian
+from uniproto.methods.contract import Method, Picks
+from uniproto.problem.problem import Problem
+from uniproto.problem.values import measure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,9 +61,7 @@ class Details:
     @property
     def measure(self) -> Any:
         """The metric with its bandwidth, as `Problem` takes it."""
-        kernels: dict[str, Any] = {"rbf": RBF, "laplacian": Laplacian}
-        with_width = self.metric in kernels and self.bandwidth is not None
-        return kernels[self.metric](self.bandwidth) if with_width else self.metric
+        return measure(self.metric, self.bandwidth)
 
     @property
     def proof(self) -> str | None:
@@ -83,3 +83,38 @@ class Details:
         """
         found = self.notes.get(name)
         return found if isinstance(found, str) else None
+
+
+def details_of(
+    problem: Problem, method: Method, picks: Picks, timings: dict[str, float], **more: Any
+) -> Details:
+    """The details of what a method has picked; `more` are further fields."""
+    known = {
+        "metric_from": problem.metric_origin,
+        "target_weights": problem.weights_origin,
+        "bandwidth_from": problem.bandwidth_origin,
+        **({} if picks.proof is None else {"proof": picks.proof.why, "least": picks.proof.least}),
+    }
+    return Details(
+        gains=picks.gains,
+        beta=problem.costs.ceiling,
+        shape=problem.costs.shape,
+        metric=problem.costs.metric,
+        bandwidth=problem.costs.bandwidth,
+        method=method.name,
+        options=recorded_options(method),
+        seed=problem.seed,
+        given=problem.given,
+        timings=timings,
+        notes={**picks.notes, **{name: of for name, of in known.items() if of is not None}},
+        asked={"method": method},
+        **more,
+    )
+
+
+def recorded_options(method: Method) -> dict[str, Any]:
+    """The method's options as plain values, for the record."""
+    if not is_dataclass(method):
+        return {}
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    return {name: repr(value) if is_dataclass(value) else value for name, value in values.items()}

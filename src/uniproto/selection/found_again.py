@@ -10,8 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_labels, take_rows
+from uniproto.data.columns import arrow_table
 from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
+from uniproto.features.model_features import Images, Text
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
 from uniproto.problem.problem import Problem
@@ -27,25 +29,55 @@ def found_again(selection: Selection, problem: Problem, ids: Any = None) -> NDAr
     """For each prototype its row among the new ones; -1 where it is not there any more.
 
     `ids` are names of rows that last: a column of both tables, or a pair of sequences, of the rows
-    selected from and of the new ones. Without them, a prototype is a row of the same values.
+    selected from and of the new ones. By default they are the column that `features` names as `id`;
+    without it, a prototype is a row of the same values, or of the same text or picture.
     """
+    given, chosen = problem.given, _prototypes(selection)
     if ids is not None:
         return by_ids(*_both_ids(selection, problem, ids))
+    if given.id in Input(chosen).names:
+        return by_ids(*(each.astype(str) for each in _both_ids(selection, problem, given.id)))
     if selection.details.metric in MATRIX_METRICS:
         raise InvalidInputError(
             "must name the rows, as a matrix of costs does not identify them. Pass a "
             "pair: names of the rows selected from, and of the new ones.",
             parameter="ids",
         )
-    given, chosen = selection.details.given, selection.details.prototypes
-    if given.source is not None:
-        chosen = take_rows(given.source, selection.indices)
-    if chosen is None:
+    if (texts := _texts(selection, problem)) is not None:
+        return by_names(*texts)
+    if needs_data(selection, problem):
         raise InvalidInputError(
             "This selection was loaded without its prototypes' values. Pass the rows it was made "
             "from, Selection.load(folder, source=…), or 'ids'."
         )
-    return by_values(given.features(chosen), given.features(problem.given.source))
+    return by_values(selection.details.given.features(chosen), given.features(given.source))
+
+
+def needs_data(selection: Selection, problem: Problem) -> bool:
+    """Whether only its data tell which of the new rows the prototypes of a selection are."""
+    given, table = selection.details.given, selection.details.prototypes
+    if given.source is not None or problem.given.id in Input(table).names:
+        return False
+    return table is None or bool(problem.given.model and _texts(selection, problem) is None)
+
+
+def _texts(selection: Selection, problem: Problem) -> tuple[list[str], list[str]] | None:
+    """The texts or pictures of the prototypes and of the new rows, as their tables hold them."""
+    chosen, pool = _prototypes(selection), problem.given.inputs[0]
+    read = [name for name in pool.feature_columns if name in Input(chosen).names]
+    if not (isinstance(problem.given.model, Text | Images) and read and pool.table is not None):
+        return None
+    tables = (arrow_table(each, "source").select(read) for each in (chosen, pool.table))
+    old, new = ([str(sorted(row.items())) for row in each.to_pylist()] for each in tables)
+    return old, new
+
+
+def _prototypes(selection: Selection) -> Any:
+    """The prototypes as rows of what they were selected from; None where that is not known."""
+    source = selection.details.given.source
+    if source is None:
+        return selection.details.prototypes
+    return take_rows(source, selection.indices)
 
 
 def by_ids(old: NDArray[Any], new: NDArray[Any]) -> NDArray[np.intp]:
@@ -132,17 +164,17 @@ def _both_ids(
     selection: Selection, problem: Problem, ids: Any
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The ids of the prototypes, and those of all new rows."""
-    new_rows, old_rows = problem.given.source, selection.details.given.source
     if isinstance(ids, str):
-        chosen = selection.details.prototypes
-        if old_rows is not None:
-            chosen = take_rows(old_rows, selection.indices)
+        chosen = _prototypes(selection)
         if chosen is None:
             raise InvalidInputError(
                 "can name a column only where the selection holds its prototypes as a table.",
                 parameter="ids",
             )
-        named = (NamedColumns(Input(rows)).of_source(ids, "ids") for rows in (chosen, new_rows))
+        named = (
+            NamedColumns(Input(rows)).of_source(ids, "ids")
+            for rows in (chosen, problem.given.source)
+        )
         old, new = (as_labels(values, "ids", len(values)) for values in named)
         return old, new
     if not (isinstance(ids, tuple) and len(ids) == 2):

@@ -43,19 +43,24 @@ class Prototype:
 
 def prototype(selection: Selection, place: int) -> Prototype:
     """The prototype at a place of the picks, from 0."""
-    plan = selection.plan
-    part = slice(plan.indptr[place], plan.indptr[place + 1])
-    order = np.argsort(-plan.data[part], kind="stable")
+    targets, masses = targets_of(selection.plan, place)
     rows = chosen_rows(selection, np.array([place]))
     return Prototype(
         rank=place + 1,
         index=int(selection.indices[place]),
         weight=float(selection.weights[place]),
         gain=float(selection.details.gains[place]),
-        targets=plan.indices[part][order].astype(np.intp),
-        shares=plan.data[part][order] * selection.k,
+        targets=targets,
+        shares=masses * selection.k,
         values={} if rows is None else rows.to_pylist()[0],
     )
+
+
+def targets_of(plan: sp.csr_array, place: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The targets of a prototype and the mass of each, those it serves most of first."""
+    part = slice(plan.indptr[place], plan.indptr[place + 1])
+    order = np.argsort(-plan.data[part], kind="stable")
+    return plan.indices[part][order].astype(np.intp), plan.data[part][order]
 
 
 def prototype_table(selection: Selection, rows: pa.Table | None = None) -> pa.Table:

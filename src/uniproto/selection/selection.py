@@ -417,7 +417,8 @@ class Selection:
             k: how many prototypes there are to be. Default: as many as before. Those that are added
                 count as changes.
             ids: what names a row for good: a column, or a pair of sequences for the rows selected
-                from and the new ones. Default: a prototype is the first row of its very values.
+                from and the new ones. Default: the column that `features` names as `id`, or else a
+                prototype is the first row of its very values.
             seconds: how long to look for better rows.
             certify: also prove a lower bound on the cost of any rows with so few changes, as in
                 `select`.
@@ -449,7 +450,7 @@ class Selection:
                 problem = self._still_asked(target, problem)
             question = self._problem_for("update", source, target, problem)
         found = self.indices if same else found_again(self, question, ids)
-        fields = updated(
+        selection = updated(
             self,
             question,
             found.astype(np.intp),
@@ -458,7 +459,6 @@ class Selection:
             seconds=None if seconds is None else require_seconds("seconds", seconds),
             progress=progress,
         )
-        selection = Selection(**fields)
         if certified:
             selection.certify(seconds=limit, progress=progress)
         return selection

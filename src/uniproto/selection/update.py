@@ -23,7 +23,8 @@ from uniproto.problem.problem import Problem
 from uniproto.report.targets import arc_costs, costs_of_targets
 from uniproto.report.words import aligned, counted, number_column
 from uniproto.runtime.progress import Progress
-from uniproto.selection.details import Details
+from uniproto.selection.details import details_of
+from uniproto.selection.prototypes import targets_of
 from uniproto.transport.prototypes import transport
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ def updated(
     k: int | None = None,
     seconds: float | None = None,
     progress: bool | None = None,
-) -> dict[str, Any]:
-    """The fields of a selection for a new problem; `found` are the prototypes' rows in it."""
+) -> Selection:
+    """A selection for a new problem; `found` are the rows in it of the earlier prototypes."""
     begin = time.perf_counter()
     if problem._group_labels is not None:
         raise InvalidInputError(
@@ -167,29 +168,20 @@ def updated(
     )
     made = replace(made, changes=_changes(question, made, picks))
     question = question.changed(keep=made.rule(question))
-    proof = {} if picks.proof is None else {"proof": picks.proof.why, "least": picks.proof.least}
-    details = Details(
-        gains=picks.gains,
-        beta=question.costs.ceiling,
-        shape=question.costs.shape,
-        metric=question.costs.metric,
-        bandwidth=question.costs.bandwidth,
-        method=UniProto.name,
-        options=vars(UniProto(seconds=seconds)),
-        seed=question.seed,
-        given=question.given,
-        timings={"update": time.perf_counter() - begin},
-        notes={**picks.notes, **proof},
+    details = details_of(
+        question,
+        UniProto(seconds=seconds),
+        picks,
+        {"update": time.perf_counter() - begin},
         updated=made,
-        asked={"method": UniProto(seconds=seconds)},
     )
-    return {
-        "indices": picks.rows.astype(np.int64),
-        "weights": np.full(question.k, 1 / question.k),
-        "details": details,
-        "problem": question,
-        "picks": picks,
-    }
+    return type(selection)(
+        indices=picks.rows.astype(np.int64),
+        weights=np.full(question.k, 1 / question.k),
+        details=details,
+        problem=question,
+        picks=picks,
+    )
 
 
 class _Updating:
@@ -331,7 +323,7 @@ def _changes(problem: Problem, made: Updated, picks: Picks) -> tuple[Change, ...
             None if out is None else int(made.earlier[out]),
             None if came is None else int(picks.rows[came]),
             out is not None and bool(made.found[out] < 0),
-            np.empty(0, np.intp) if came is None else _targets(plan, came),
+            _served(plan, came),
             *saving,
         )
         for (out, came), saving in zip_longest(pairs, saved, fillvalue=(None, None))
@@ -339,11 +331,9 @@ def _changes(problem: Problem, made: Updated, picks: Picks) -> tuple[Change, ...
     return tuple(sorted(changes, key=lambda change: -(change.saved or 0.0)))
 
 
-def _targets(plan: Any, place: int) -> NDArray[np.intp]:
-    """The targets of a prototype, those it serves most of first."""
-    part = slice(plan.indptr[place], plan.indptr[place + 1])
-    order = np.argsort(-plan.data[part], kind="stable")
-    return np.asarray(plan.indices[part][order], np.intp)
+def _served(plan: Any, place: int | None) -> Rows:
+    """The targets of a prototype; none where nothing came."""
+    return np.empty(0, np.intp) if place is None else targets_of(plan, place)[0]
 
 
 def _savings(
@@ -405,13 +395,16 @@ def from_record(record: Mapping[str, Any], rows: NDArray[np.int64], plan: Any) -
     def points(pairs: Any) -> tuple[Point, ...]:
         return tuple(Point(int(changes), float(cost)) for changes, cost in pairs)
 
-    place = {int(row): at for at, row in enumerate(rows)}
+    place: dict[Any, int | None] = {None: None}
+    place |= {int(row): at for at, row in enumerate(rows)}
     changes = [
         Change(
             one["left"],
             one["came"],
             bool(one["gone"]),
-            np.empty(0, np.intp) if one["came"] is None else _targets(plan, place[one["came"]]),
+            np.empty(0, np.intp)
+            if one["came"] is None
+            else targets_of(plan, place[one["came"]])[0],
             one["saved"],
             one["error"],
         )
