@@ -402,9 +402,7 @@ def from_record(record: Mapping[str, Any], rows: NDArray[np.int64], plan: Any) -
             one["left"],
             one["came"],
             bool(one["gone"]),
-            np.empty(0, np.intp)
-            if one["came"] is None
-            else targets_of(plan, place[one["came"]])[0],
+            _served(plan, place[one["came"]]),
             one["saved"],
             one["error"],
         )
