@@ -94,12 +94,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.accuracy import LabelsWarning
     from uniproto.comparing.compare import compare
-    from uniproto.comparing.results import require_results_folder
 
     spec, own = SelectSpec.of(vars(options)), made_of(CompareOptions, vars(options))
-    if spec.output:
-        refuse_inputs_inside(Path(spec.output), input_paths(spec))
-        require_results_folder(Path(spec.output), "comparison")
+    require_free(spec, "comparison")
     problem = problem_of(spec).with_k(spec.k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabelsWarning)  # they stand under the table
@@ -112,9 +109,23 @@ def run(options: argparse.Namespace) -> None:
             seeds=own.seeds,
             progress=False if own.quiet else None,
         )
+    save_and_show(comparison, spec, options.typed)
+
+
+def require_free(spec: SelectSpec, name: str) -> None:
+    """Refuse, before the work, an output folder that results of this name cannot go to."""
+    from uniproto.comparing.results import require_results_folder
+
     if spec.output:
-        comparison.save(spec.output, command=options.typed)
-    if not own.quiet:
-        comparison.table()
+        refuse_inputs_inside(Path(spec.output), input_paths(spec))
+        require_results_folder(Path(spec.output), name)
+
+
+def save_and_show(found: Any, spec: SelectSpec, typed: str) -> None:
+    """Write the results to the output folder, if there is one, and print their table."""
+    if spec.output:
+        found.save(spec.output, command=typed)
+    if not spec.quiet:
+        found.table()
         if spec.output:
             print(f"\nwritten to {printable(spec.output)}")

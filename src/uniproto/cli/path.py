@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from uniproto.cli.inputs import input_paths, problem_of
+from uniproto.cli.compare import require_free, save_and_show
+from uniproto.cli.inputs import problem_of
 from uniproto.cli.parser import add_output, add_pool, add_settings, number, parse_ints, seconds
 from uniproto.cli.parser import seeds as as_seeds
 from uniproto.cli.spec import RowsSpec, SelectSpec
-from uniproto.errors import printable
-from uniproto.runs.publish import refuse_inputs_inside
 from uniproto.runtime.settings import made_of, setting, setting_of
 
 
@@ -91,12 +89,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from uniproto.comparing.path import path
-    from uniproto.comparing.results import require_results_folder
 
     spec, own = SelectSpec.of(vars(options)), made_of(PathOptions, vars(options))
-    if spec.output:
-        refuse_inputs_inside(Path(spec.output), input_paths(spec))
-        require_results_folder(Path(spec.output), "path")
+    require_free(spec, "path")
     found = path(
         problem_of(spec),
         own.ks,
@@ -106,9 +101,4 @@ def run(options: argparse.Namespace) -> None:
         seeds=own.seeds,
         progress=False if own.quiet else None,
     )
-    if spec.output:
-        found.save(spec.output, command=options.typed)
-    if not own.quiet:
-        found.table()
-        if spec.output:
-            print(f"\nwritten to {printable(spec.output)}")
+    save_and_show(found, spec, options.typed)

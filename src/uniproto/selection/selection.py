@@ -145,16 +145,12 @@ class Selection:
         """
         if seconds is not None:
             seconds = require_seconds("seconds", seconds, "None or ")
-        if self._problem is None:
-            raise InvalidInputError(
-                "A loaded selection no longer holds the data. Call Selection.load(folder, "
-                "source=…), or run: uniproto certify FOLDER."
-            )
         from uniproto.certificate.ascent import certify
 
+        problem = self._with_problem(", or run: uniproto certify FOLDER")
         prices = self._transport.prices
         self.certificate = certify(
-            self._problem,
+            problem,
             self.cost,
             np.zeros(self.details.shape[1]) if prices is None else prices,
             rows=self.indices,
@@ -179,15 +175,10 @@ class Selection:
         array([2])
         """
         seconds = require_seconds("seconds", seconds)
-        if self._problem is None:
-            raise InvalidInputError(
-                "A loaded selection no longer holds the data. Pass them: "
-                "Selection.load(folder, source=…)."
-            )
         from uniproto.methods.greedy import Greedy
         from uniproto.methods.search.search import search
 
-        problem, details, shown = self._problem, self.details, Progress(progress)
+        problem, details, shown = self._with_problem(), self.details, Progress(progress)
         begin = time.perf_counter()
         group_rows: Any = None
         if problem.groups:
@@ -371,6 +362,15 @@ class Selection:
             group_rows=rows,
         )
 
+    def _with_problem(self, instead: str = "") -> Problem:
+        """The problem that was solved; `instead` is what else helps where it is not known."""
+        if self._problem is None:
+            raise InvalidInputError(
+                "A loaded selection no longer holds the data. Pass them: "
+                f"Selection.load(folder, source=…){instead}."
+            )
+        return self._problem
+
     def _problem_for(
         self, function: str, source: Any, target: Any, options: ProblemOptions
     ) -> Problem:
@@ -478,13 +478,9 @@ class Selection:
         """
         from uniproto.selection.drift import drift
 
-        if self._problem is None:
-            raise InvalidInputError(
-                "A loaded selection no longer holds the data. Pass them: "
-                "Selection.load(folder, source=…)."
-            )
+        problem = self._with_problem()
         new = self._problem_for("drift", source, target, {})
-        return drift(self, self._problem, new, seed=seed)
+        return drift(self, problem, new, seed=seed)
 
     def table(self) -> None:
         """Print what fewer and more changes would cost, of a selection that `update` made."""
