@@ -11,7 +11,9 @@ from uniproto.errors import UniprotoError
 
 
 @contextmanager
-def refused(parameter: str, kind: type[Exception] = UniprotoError) -> Iterator[None]:
+def refused(
+    parameter: str, kind: type[Exception] | tuple[type[Exception], ...] = UniprotoError
+) -> Iterator[None]:
     """Expect an error about a parameter, whatever its words."""
     with pytest.raises(kind) as caught:
         yield

@@ -151,19 +151,9 @@ def test_methods_that_do_not_draw_are_told_from_those_that_do(name: str) -> None
         assert all(np.array_equal(each, picks[0]) for each in picks)
 
 
-@pytest.mark.parametrize(
-    ("methods", "words"),
-    [
-        ([], "at least one method"),
-        ("uniproto", "must be a list"),
-        (["uniprot"], "Did you mean 'uniproto'"),
-        (["random", "random"], "twice"),
-        ([42], "method's name or a method object"),
-        (7, "must be a list"),
-    ],
-)
-def test_bad_methods_are_refused(methods: Any, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+@pytest.mark.parametrize("methods", [[], "uniproto", ["uniprot"], ["random", "random"], 7])
+def test_bad_methods_are_refused(methods: Any) -> None:
+    with refused("methods", InvalidInputError):
         compare(X, 4, methods=methods)
 
 
@@ -197,7 +187,7 @@ def test_a_method_asked_for_that_cannot_run_is_an_error_before_the_others_run() 
             ran.append(problem.k)
             return uniproto.Random().pick(problem, progress)
 
-    with pytest.raises(InvalidInputError, match="source itself"):
+    with refused("target", InvalidInputError):
         compare(X, 50, Y, methods={"slow": Slow(), "pam": "fasterpam"})  # type: ignore[dict-item]
     assert 50 not in ran
 
@@ -215,18 +205,18 @@ def test_doubtful_labels_warn_and_stand_under_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("parameter", "arguments"),
     [
-        ({"labels": LABELS[:-1]}, "'labels' must hold one label per row, 76"),
-        ({"labels": LABELS, "target": Y}, "'labels' needs those of the target"),
-        ({"seed": 3}, "Did you mean 'seeds'"),
-        ({"labels": LABELS, "minority": ["d"]}, "'minority' must be one of a, b, c"),
-        ({"minority": ["a"]}, "'minority' needs 'labels'"),
-        ({"k": 77}, "'k' must not exceed"),
+        ("labels", {"labels": LABELS[:-1]}),
+        ("labels", {"labels": LABELS, "target": Y}),
+        ("seed", {"seed": 3}),
+        ("minority", {"labels": LABELS, "minority": ["d"]}),
+        ("minority", {"minority": ["a"]}),
+        ("k", {"k": 77}),
     ],
 )
-def test_bad_labels_are_refused(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+def test_bad_arguments_are_refused(parameter: str, arguments: dict[str, Any]) -> None:
+    with refused(parameter, InvalidInputError):
         compare(**{"source": X, "k": 5, "methods": ["random"], **arguments})
 
 

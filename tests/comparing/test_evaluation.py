@@ -97,10 +97,9 @@ def test_minority_classes_are_below_half_the_mean_size() -> None:
 def test_named_minority_classes_must_be_there() -> None:
     labels = np.array([1, 2, 3])
     assert minority_classes(labels, [3, 1, 3]) == [3, 1]
-    with pytest.raises(InvalidInputError, match="must be one of 1, 2, 3"):
-        minority_classes(labels, [4])
-    with pytest.raises(InvalidInputError, match="list of classes"):
-        minority_classes(labels, "1")
+    for named in ([4], "1"):
+        with refused("minority", InvalidInputError):
+            minority_classes(labels, named)
 
 
 def test_labels_are_checked() -> None:
@@ -110,16 +109,15 @@ def test_labels_are_checked() -> None:
     assert checked_labels(None, three) is None
     source, target = checked_labels(list("aab"), three) or (None, None)
     assert source is target
-    with refused("labels", InvalidInputError):
-        checked_labels(list("aab"), four)
-    with pytest.raises(InvalidInputError, match=r"'labels' must hold one .* 2 in all"):
-        checked_labels((list("aab"), list("a")), two_sets)
-    with pytest.raises(InvalidInputError, match="of the target, too"):
-        checked_labels(list("aab"), two_sets)
-    with pytest.raises(InvalidInputError, match="at least one class of the target"):
-        checked_labels(([1, 2, 3], ["1", "2"]), two_sets)
-    with pytest.raises(InvalidInputError, match="labels of one kind"):
-        checked_labels(np.array([1, "a", 2], object), three)
+    for wrong, problem in (
+        (list("aab"), four),
+        ((list("aab"), list("a")), two_sets),
+        (list("aab"), two_sets),
+        (([1, 2, 3], ["1", "2"]), two_sets),
+        (np.array([1, "a", 2], object), three),
+    ):
+        with refused("labels", InvalidInputError):
+            checked_labels(wrong, problem)
 
 
 def test_a_weight_of_nothing_is_infinitely_skewed() -> None:

@@ -218,7 +218,7 @@ def test_numpy_files(tmp_path: Path) -> None:
         assert data.table is None
     with pytest.raises(InputFileError, match=r"--column must name one of pickled, wanted"):
         read_input(tmp_path / "two.npz")
-    with pytest.raises(InputFileError, match=r"pickled, wanted.*Did you mean 'wanted'"):
+    with refused("column", InputFileError):
         read_input(tmp_path / "two.npz", column="wnted")
     with refused("column", InvalidInputError):
         read_input(tmp_path / "x.npy", column="x")
@@ -373,7 +373,7 @@ def test_named_columns(kind: str) -> None:
     values, expected = COLUMNS[kind]
     data = Input(pa.table({"name": values}), Path("x.parquet"))
     if expected is None:
-        with pytest.raises(InvalidInputError, match="--id must name a column"):
+        with refused("--id", InvalidInputError):
             data.column("name", "--id")
     else:
         assert data.column("name", "--id").tolist() == expected

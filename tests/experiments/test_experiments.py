@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from tests.refusals import refused
 
 from support.runs import Runs, as_setup
 from uniproto.cli import build_parser, main
@@ -136,7 +137,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, content: str) ->
 
 
 def test_rows_must_be_tidy(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="tidy"):
+    with refused("rows", InvalidInputError):
         Runs(tmp_path, "trial", {}).add({"seed": 0}, [{"indices": [1, 2]}])
 
 

@@ -259,19 +259,19 @@ def test_a_target_has_the_same_preparation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("parameter", "features"),
     [
-        ({"features": uniproto.Columns(use=["agee"])}, "Did you mean 'age'"),
-        ({"features": uniproto.Columns(ignore=["nothing"])}, "'ignore' must be one of"),
-        ({"features": uniproto.Columns(scale="robot")}, "Did you mean 'robust'"),
-        ({"features": uniproto.Columns(prepare=3)}, "fitted transformer"),
-        ({"features": StandardScaler()}, "is not fitted yet"),
-        ({"features": uniproto.Columns(use=["channel", "empty"])}, "tells rows apart"),
+        ("features", uniproto.Columns(use=["agee"])),
+        ("ignore", uniproto.Columns(ignore=["nothing"])),
+        ("scale", uniproto.Columns(scale="robot")),
+        ("features", uniproto.Columns(prepare=3)),
+        ("features", StandardScaler()),
+        ("source", uniproto.Columns(use=["channel", "empty"])),
     ],
 )
-def test_what_cannot_be_prepared_is_told(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
-        uniproto.select(FRAME, 3, **options)
+def test_what_cannot_be_prepared_is_refused(parameter: str, features: Any) -> None:
+    with refused(parameter, InvalidInputError):
+        uniproto.select(FRAME, 3, features=features)
 
 
 @pytest.mark.parametrize("name", ["use", "ignore", "categories"])
@@ -284,7 +284,7 @@ def test_options_of_tables_need_one() -> None:
     for said in ({"use": ["a"]}, {"ignore": ["a"]}, {"prepare": True}):
         with refused("features", InvalidInputError):
             uniproto.select(np.eye(4), 2, features=uniproto.Columns(**said))
-    with pytest.raises(InvalidInputError, match="column of lists next to others"):
+    with refused("source", InvalidInputError):
         uniproto.select(pd.DataFrame({"v": [[1.0], [2.0]], "a": [1, 2]}), 1)
     with pytest.raises(InvalidInputError, match="infinity"):
         uniproto.select(pd.DataFrame({"a": [1.0, np.inf, 3.0]}), 1)
@@ -328,7 +328,7 @@ def test_levels_and_gaps_never_seen() -> None:
     new = preparation.matrix(pa.table({"c": ["z", None], "x": [None, 3]}))
     assert new[:, :2].tolist() == [[0, 0], [0, 0]]
     assert np.isfinite(new).all()
-    with pytest.raises(InvalidInputError, match="must have the columns x"):
+    with refused("source", InvalidInputError):
         preparation.matrix(pa.table({"c": ["a"]}))
 
 
@@ -426,9 +426,7 @@ def test_ids_are_ids_beside_a_target_that_shares_them() -> None:
 
 
 def test_a_target_of_other_columns() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"'target' must have columns of the source .*, not z"
-    ):
+    with refused("target", InvalidInputError):
         uniproto.select(FRAME, 3, pd.DataFrame({"z": [1.0, 2.0]}))
 
 
@@ -489,7 +487,7 @@ def test_a_column_that_arrow_has_no_type_for_can_be_ignored() -> None:
 
 def test_one_name_twice() -> None:
     twice = pd.concat([FRAME[NUMBERS], FRAME[NUMBERS]], axis=1)
-    with pytest.raises(InvalidInputError, match="not age, income twice"):
+    with refused("source", InvalidInputError):
         uniproto.select(twice, 3)
 
 
@@ -726,7 +724,7 @@ def test_another_unit_is_mentioned() -> None:
 
 def test_a_column_of_another_type_is_named() -> None:
     words = TARGET.assign(income=["much", "little"] * (M // 2)).head(90)
-    with pytest.raises(InvalidInputError, match=r"'income' is .*string.* double.*Convert"):
+    with refused("target", InvalidInputError):
         prepared(words, income=TARGET["income"])
     texts = TARGET.assign(income=[str(value) for value in TARGET["income"]]).head(90)
     texts.loc[3, "income"] = "?"
@@ -768,14 +766,10 @@ def test_codes_are_named_by_columns_and_by_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (LABELLED["a"], "to_frame"),
-        (LABELLED.head(0), "empty table"),
-        (LABELLED.assign(v=[[1.0, 2.0]] * M), "column of lists next to others, 'v'"),
-    ],
+    "source",
+    [LABELLED["a"], LABELLED.head(0), LABELLED.assign(v=[[1.0, 2.0]] * M)],
     ids=["series", "empty", "lists"],
 )
-def test_what_is_no_table_is_told_what_to_do(source: Any, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+def test_what_is_no_table_of_numbers_is_refused(source: Any) -> None:
+    with refused("source", InvalidInputError):
         uniproto.Problem(source)

@@ -258,5 +258,5 @@ def test_a_bandwidth_that_leaves_no_digits(bandwidth: float) -> None:
 
 
 def test_a_problem_has_its_own() -> None:
-    with pytest.raises(InvalidInputError, match="must be passed to Problem"):
+    with refused("metric", InvalidInputError):
         uniproto.select(Problem(X, metric="rbf"), 3, metric=uniproto.RBF(1.0))

@@ -320,21 +320,19 @@ def test_lists_of_many_rows(memory: int, length: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("source", "metric", "wish", "said"),
+    ("source", "metric", "wish"),
     [
-        (points(M, 1), "l1", {"device": "cudda"}, r"'device' must be one of .*mean 'cuda'\?"),
-        (points(M, 1), "l1", {"device": "CUDA"}, r"'device' must be one of .*mean 'cuda'\?"),
-        (points(M, 1), "l1", {"device": "cpus"}, r"'device' must be one of .*mean 'cpu'\?"),
-        (points(M, 1), "l1", {"device": "tpu9", "neighbours": "faiss"}, "'device'"),
-        (points(M, 1), "l1", {"neighbours": "fais"}, r"'neighbours' must .*mean 'faiss'\?"),
-        (points(M, 1), "l1", {"neighbours": "faiss"}, "'exact' unless"),
-        (np.ones((M, N)), "precomputed", {"neighbours": "faiss"}, "'exact' unless"),
-        (np.ones((M, N)), "similarity", {"neighbours": "faiss"}, "'exact' unless"),
-        (sp.csr_array(abs(points(M, 1))), "cosine", {"neighbours": "faiss"}, "features are dense"),
+        *((points(M, 1), "l1", {"device": odd}) for odd in ("cudda", "CUDA", "cpus")),
+        (points(M, 1), "l1", {"device": "tpu9", "neighbours": "faiss"}),
+        (points(M, 1), "l1", {"neighbours": "fais"}),
+        (points(M, 1), "l1", {"neighbours": "faiss"}),
+        (np.ones((M, N)), "precomputed", {"neighbours": "faiss"}),
+        (np.ones((M, N)), "similarity", {"neighbours": "faiss"}),
+        (sp.csr_array(abs(points(M, 1))), "cosine", {"neighbours": "faiss"}),
     ],
 )
-def test_wishes_that_are_refused(source: Any, metric: str, wish: Any, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
+def test_wishes_that_are_refused(source: Any, metric: str, wish: Any) -> None:
+    with refused(next(iter(wish)), InvalidInputError):
         select_greedily(source, K, metric=metric, compute=uniproto.Compute(**wish))
 
 
@@ -507,14 +505,14 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cuda_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
-    with pytest.raises(InvalidInputError, match=r"'device' is 'cuda', but .*device='cpu'"):
+    with refused("device", InvalidInputError):
         select_on_gpu(points(M, 1), K)
 
 
 def test_cuda_with_a_gpu_that_torch_cannot_use(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_lists, "driver_sees_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InvalidInputError, match="but torch sees no GPU"):
+    with refused("device", InvalidInputError):
         select_on_gpu(points(M, 1), K)
     monkeypatch.setattr(gpu_lists, "_SMALLEST_WORK", 0)
     select_greedily(points(M, 1), K, compute=uniproto.Compute(device="auto"))

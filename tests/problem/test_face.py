@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.refusals import refused
 
 import uniproto
 from uniproto import (
@@ -133,23 +134,23 @@ def test_labels_of_a_comparison_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("parameter", "value"),
     [
-        ({"groups": "knd"}, "'groups' must be one of .*Did you mean 'kind'"),
-        ({"target_weights": "balanced"}, r"Pass uniproto.Balanced\(labels\)"),
-        ({"limits": 3}, r"'limits' must be a Limits\(…\). Got 3"),
-        ({"compute": "4GB"}, r"'compute' must be a Compute\(…\). Got '4GB'"),
-        ({"features": ["age"]}, r"'features' must be Columns\(use="),
-        ({"features": Columns(use=["ages"])}, "'features' must be one of .*Did you mean 'age'"),
+        ("groups", "knd"),
+        ("target_weights", "balanced"),
+        ("limits", 3),
+        ("compute", "4GB"),
+        ("features", ["age"]),
+        ("features", Columns(use=["ages"])),
     ],
 )
-def test_what_is_refused_of_a_table(options: Any, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
-        Problem(pd.DataFrame(TABLE), **options)
+def test_what_is_refused_of_a_table(parameter: str, value: Any) -> None:
+    with refused(parameter, InvalidInputError):
+        Problem(pd.DataFrame(TABLE), **{parameter: value})
 
 
 def test_a_name_beside_an_array() -> None:
-    with pytest.raises(InvalidInputError, match="only where the source is a table"):
+    with refused("groups", InvalidInputError):
         Problem(np.eye(4), groups="kind")
 
 
@@ -158,9 +159,8 @@ def test_options_beside_a_problem(function: Any) -> None:
     problem, second = Problem(np.eye(4)), {"path": [2], "cost": [0, 1]}.get(function.__name__, 2)
     for options in ({"metric": "l1"}, {"target": np.eye(4)}, {"include": ()}):
         (name,) = options
-        with pytest.raises(InvalidInputError, match=r"must be passed to Problem") as refused:
+        with refused(name, InvalidInputError):
             function(problem, second, **options)
-        assert refused.value.parameter == name
 
 
 def test_a_problem_everywhere() -> None:
@@ -174,7 +174,7 @@ def test_a_problem_everywhere() -> None:
 
 
 def test_more_seconds_are_for_methods_that_search() -> None:
-    with pytest.raises(InvalidInputError, match=r"'seconds' is for .*improve\(seconds\)"):
+    with refused("seconds", InvalidInputError):
         uniproto.select(NUMBERS, 3, method="random", seconds=1)
     found = uniproto.select(NUMBERS, 3, seconds=0.05)
     assert found.details.options["seconds"] == 0.05

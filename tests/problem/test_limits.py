@@ -131,28 +131,28 @@ def test_limits_hold_beside_distinct(pool, target, sources):
 
 
 @pytest.mark.parametrize(
-    ("limits", "message"),
+    "limits",
     [
-        ({"at_most": {"gsm": 3, "aqua": 3, "math": 3}}, "'at_most' must allow k=12"),
-        ({"at_least": {"gsm": 7, "aqua": 6}}, "'at_least' asks for 13 rows, more than k=12"),
-        ({"at_least": {"gsm": 60}}, "'at_least' for source 'gsm' must not exceed"),
-        ({"at_least": {"gsm": 4}, "at_most": 3}, "'at_least' must not exceed 'at_most' for 'gsm'"),
-        ({"at_most": {"gms": 4}}, r"'at_most' must name sources .*aqua.*gsm.*\['gms'\]"),
-        ({"at_most": -1}, "'at_most' must be at least 0"),
-        ({"at_most": {"gsm": 1.5}}, "'at_most' must be a whole number"),
+        {"at_most": {"gsm": 3, "aqua": 3, "math": 3}},
+        {"at_least": {"gsm": 7, "aqua": 6}},
+        {"at_least": {"gsm": 60}},
+        {"at_least": {"gsm": 4}, "at_most": 3},
+        {"at_most": {"gms": 4}},
+        {"at_most": -1},
+        {"at_most": {"gsm": 1.5}},
     ],
 )
-def test_limits_that_cannot_be(limits, message, pool, target, sources):
-    with pytest.raises((InvalidInputError, InfeasibleError), match=message):
+def test_limits_that_cannot_be(limits, pool, target, sources):
+    with refused(next(iter(limits)), (InvalidInputError, InfeasibleError)):
         uniproto.select(pool, K, target, limits=uniproto.Limits(sources, **limits))
 
 
 def test_limits_need_sources_and_exclude_groups(pool, target, sources):
     with refused("at_most", InvalidInputError):
         uniproto.select(pool, K, target, at_most=3)
-    with pytest.raises(InvalidInputError, match="drop 'groups', or use the budgets"):
+    with refused("limits", InvalidInputError):
         uniproto.select(pool, K, groups=sources, limits=uniproto.Limits(sources, at_most=6))
-    with pytest.raises(InvalidInputError, match=r"'limits' must be left out .*fasterpam"):
+    with refused("limits", InvalidInputError):
         uniproto.select(pool, K, method="fasterpam", limits=uniproto.Limits(sources, at_most=6))
 
 
@@ -298,7 +298,7 @@ def test_rows_near_against_all_distances(metric, rng):
     np.testing.assert_allclose(found.distances, apart.min(axis=1)[found.rows], atol=1e-12)
     assert len(rows_near(source, others, 0.0, metric=metric)) == 0
     assert rows_near(source, source[4:6], 0.0, metric=metric).rows.tolist() == [4, 5]
-    with pytest.raises(InvalidInputError, match="distance of at least 0"):
+    with refused("exclude_near", InvalidInputError):
         rows_near(source, others, -1.0, metric=metric)
 
 
@@ -344,7 +344,7 @@ def test_limits_of_some_of_the_rows(pool, sources):
 
 
 def test_rows_near_needs_distances(pool):
-    with pytest.raises(InvalidInputError, match="needs a distance, such as cosine"):
+    with refused("exclude_near", InvalidInputError):
         rows_near(pool, pool, 0.1, metric="dot")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refused
 
 from uniproto import InfeasibleError
 from uniproto.problem.groups import quotas
@@ -119,7 +120,7 @@ def test_a_whole_share_is_not_lost_to_rounding() -> None:
 
 
 def test_more_prototypes_than_rows_are_refused() -> None:
-    with pytest.raises(InfeasibleError, match=r"the 4 rows .* \(got 5\)"):
+    with refused("k", InfeasibleError):
         _quotas(5, "proportional", [0.5, 0.5], largest=[2, 2])
-    with pytest.raises(InfeasibleError, match="groups with target mass"):
+    with refused("k", InfeasibleError):
         _quotas(5, "proportional", [0.5, 0.0], largest=[4, 9])

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from tests.refusals import refused
 
 import uniproto
 from uniproto.errors import InvalidInputError, UniprotoError
@@ -43,7 +44,7 @@ def test_paths_as_text(name: str) -> None:
 
 
 def test_a_text_that_names_no_file() -> None:
-    with pytest.raises(InvalidInputError, match="there is no file"):
+    with refused("source", InvalidInputError):
         uniproto.select("nowhere.npy", 2)
 
 
@@ -53,7 +54,7 @@ def test_a_text_that_names_no_file() -> None:
 )
 def test_texts_are_for_embed(texts: Any) -> None:
     for values in (texts, pd.Series(list(texts)), pl.Series(list(texts))):
-        with pytest.raises(InvalidInputError, match="features=Text"):
+        with refused("source", InvalidInputError):
             uniproto.select(values, 1)
 
 

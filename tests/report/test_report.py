@@ -326,7 +326,7 @@ def test_given_coordinates() -> None:
     places = RNG.normal(size=(40, 2))
     content = content_of(uniproto.select(X, 3), positions=places)
     np.testing.assert_array_equal([(item.x, item.y) for item in content.items], places)
-    with pytest.raises(InvalidInputError, match="two finite numbers"):
+    with refused("positions", InvalidInputError):
         content_of(uniproto.select(X, 3), positions=places[:, :1])
 
 

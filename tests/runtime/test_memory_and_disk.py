@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refused
 
 import uniproto
 from uniproto import Entropic, Greedy, InfeasibleError, InvalidInputError, UniProto
@@ -88,17 +89,15 @@ NO_AMOUNTS = (
 
 @pytest.mark.parametrize("memory", NO_AMOUNTS, ids=repr)
 def test_what_is_no_amount_of_memory(memory: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"'memory' must be an amount .*such as '4GB'"):
+    with refused("memory", InvalidInputError):
         memory_budget(memory)
-    with pytest.raises(InvalidInputError, match="'memory'"):
+    with refused("memory", InvalidInputError):
         uniproto.select(rows_of("f8", M, 1), K, compute=uniproto.Compute(memory=memory))
 
 
 @pytest.mark.parametrize("memory", [0, 0.0, 0.3, "0", "0GB", "0.4"])
 def test_no_memory_at_all(memory: Any) -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"'memory' must be positive and finite\. Got .*'4GB'"
-    ):
+    with refused("memory", InvalidInputError):
         memory_budget(memory)
 
 
@@ -345,16 +344,16 @@ def test_files_are_never_written_to(to_disk: Callable[..., Any]) -> None:
 def test_mistakes_in_files_are_named(to_disk: Callable[..., Any]) -> None:
     values = rows_of("f4", 5000, 1)
     values[4321, 2] = np.nan
-    with pytest.raises(InvalidInputError, match=r"'source' must be free of NaN.*row 4321"):
+    with pytest.raises(InvalidInputError, match=r"'source' .* row 4321"):
         uniproto.select(to_disk(values), K)
     values[4321] = 0
-    with pytest.raises(InvalidInputError, match=r"'target' must have no all-zero row.*index 4321"):
+    with pytest.raises(InvalidInputError, match=r"'target' .* index 4321"):
         uniproto.select(rows_of("f4", M, 1), K, to_disk(values), metric="cosine")
-    with pytest.raises(InvalidInputError, match=r"'source' must hold numbers.*U3"):
+    with refused("source", InvalidInputError):
         uniproto.select(to_disk(np.array([["one", "two"]])), 1)
-    with pytest.raises(InvalidInputError, match=r"'source' must be two-dimensional"):
+    with refused("source", InvalidInputError):
         uniproto.select(to_disk(np.arange(9.0)), 1)
-    with pytest.raises(InvalidInputError, match=r"'target' must have as many columns"):
+    with refused("target", InvalidInputError):
         uniproto.select(to_disk(rows_of("f4", M, 1)), K, to_disk(rows_of("f4", M, 1, 3)))
 
 

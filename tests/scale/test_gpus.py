@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.reading import read_input
+from tests.refusals import refused
 
 import uniproto
 
@@ -55,7 +56,7 @@ def test_a_gpu_that_must_be_there(pool: str) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(uniproto.UniprotoError, match="device"):
+    with refused("device", uniproto.UniprotoError):
         select(
             pool,
             9,

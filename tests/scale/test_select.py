@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.bounds import most_proven
 from tests.reading import read_input
+from tests.refusals import refused
 
 import uniproto
 from uniproto.data.arrays import sampled_rows
@@ -201,30 +202,30 @@ def test_what_is_wrong_with_a_shard_is_said_with_its_name(pool: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"k": 0}, "'k' must be at least 1"),
-        ({"k": True}, "'k' must be a whole number"),
-        ({"per_part": True}, "'per_part' must be a whole number"),
-        ({"k": 241}, "must not exceed the 240 rows"),
-        ({"k": 20, "per_part": 4}, "'per_part' must let the 4 shards"),
-        ({"metric": "precomputed"}, "'metric' must be one of"),
-        ({"metric": "cosinus"}, "Did you mean 'cosine'"),
-        ({"method": "random"}, "'method' cannot be random on Ray"),
-        ({"target_weights": [1.0, 2.0]}, "must be one of class"),
-        ({"target_weights": "wait"}, "Did you mean 'weight'"),
-        ({"target_weights": "balanced"}, "must be one of class, name, vector, weight"),
-        ({"target_sample": 240}, "from 1 to 239"),
-        ({"exclude": [240]}, "from 0 to 239"),
-        ({"source": np.eye(3)}, "call uniproto.select"),
-        ({"source": "nowhere/*.parquet"}, "there are no .parquet files"),
-        ({"num_cpus": 2}, "connected to Ray already"),
+        *({"k": odd} for odd in (0, True, 241)),
+        {"per_part": True},
+        {"per_part": 4, "k": 20},
+        *({"metric": odd} for odd in ("precomputed", "cosinus")),
+        {"method": "random"},
+        *({"target_weights": odd} for odd in ([1.0, 2.0], "wait", "balanced")),
+        {"target_sample": 240},
+        {"exclude": [240]},
+        {"source": np.eye(3)},
     ],
 )
-def test_bad_questions_are_refused(options: dict[str, Any], message: str, pool: str) -> None:
+def test_bad_questions_are_refused(options: dict[str, Any], pool: str) -> None:
     asked = {"source": pool, "k": K, **options}
-    with pytest.raises(uniproto.UniprotoError, match=message.replace(".", r"\.")):
+    with refused(next(iter(options))):
         scale_select(asked.pop("source"), asked.pop("k"), **asked)
+
+
+def test_files_and_clusters_that_are_not_there(pool: str) -> None:
+    with pytest.raises(uniproto.InputFileError, match=r"there are no \.parquet files"):
+        scale_select("nowhere/*.parquet", K)
+    with pytest.raises(uniproto.InvalidInputError, match="connected to Ray already"):
+        scale_select(pool, K, num_cpus=2)
 
 
 def test_nodes_with_another_version_are_told_of(pool: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from typing import Any
 
@@ -281,7 +280,7 @@ def test_a_problem_is_asked_as_its_parts_are(source, target, groups, target_grou
     for k in (7, 13):
         asked = uniproto.select(source, k, target, exclude=[3], **conditions)
         assert uniproto.select(problem, k).indices.tolist() == asked.indices.tolist()
-    with pytest.raises(uniproto.InvalidInputError, match="must be passed to Problem"):
+    with refused("metric", uniproto.InvalidInputError):
         uniproto.select(problem, 7, metric="l1")
     with pytest.raises(AssertionError, match=r"with_k"):
         uniproto.Random().pick(problem, Progress(False))
@@ -386,7 +385,7 @@ def _closest_pair(points: np.ndarray, rows: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_too_few_distinct_examples_are_noticed(name, copies) -> None:
-    with pytest.raises(InfeasibleError, match=r"'min_distance' .*k=9.* only 8 .*apart.*Lower it"):
+    with refused("min_distance", InfeasibleError):
         uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], min_distance=0.01)
 
 
@@ -580,9 +579,9 @@ def test_the_cost_of_rows_is_exact_with_little_memory() -> None:
     assert costs["40MB"] == costs["2GB"]
 
 
-@pytest.mark.parametrize(("k", "remedy"), [(200, "Compute(memory="), (301, "'rows' must be")])
+@pytest.mark.parametrize(("k", "parameter"), [(200, "compute"), (301, "rows")])
 def test_a_cost_that_no_solve_finds_is_refused(
-    k: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+    k: int, parameter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("transport.prototypes", "select"):
         monkeypatch.setattr(import_module(f"uniproto.{module}"), "LARGEST_TARGET", 100)
@@ -590,5 +589,5 @@ def test_a_cost_that_no_solve_finds_is_refused(
     monkeypatch.setattr("uniproto.transport.prototypes._DENSE_ENTRIES", 0)
     monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     rows = np.random.default_rng(0).normal(size=(20_000, 2))
-    with pytest.raises(uniproto.InvalidInputError, match=re.escape(remedy)):
+    with refused(parameter, uniproto.InvalidInputError):
         uniproto.cost(rows, range(k), metric="euclidean", compute=Compute(memory=2**20))
