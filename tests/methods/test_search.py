@@ -171,13 +171,31 @@ def test_a_large_pool_for_few_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_are_no_dearer_than_greedy(
     metric: str, other: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the targets that several prototypes share, which a block gives to one of them."""
+    """But for what the greedy plan, from which blocks begin, costs above the exact one."""
     monkeypatch.setattr(search, "FEW", 10)
     monkeypatch.setattr(blocks, "_PAIRS", 2_000)
     target = clusters(500, seed=1) if other else None
     found = uniproto.select(clusters(600), 40, target, metric=metric)
     greedy = uniproto.select(clusters(600), 40, target, metric=metric, method=GREEDY)
-    assert found.cost <= greedy.cost * 1.002
+    assert found.cost <= greedy.cost * 1.001
+
+
+@pytest.mark.parametrize("k", [350, 450, 495])
+def test_most_of_the_rows_are_no_dearer_than_greedy(k: int) -> None:
+    both(clusters(500), k)
+
+
+def test_all_rows_that_may_be_chosen_need_no_search() -> None:
+    points = clusters(400)
+    selection = uniproto.select(points, 300, exclude=np.arange(100), include=[399])
+    assert selection.indices[0] == 399
+    assert set(selection.indices) == set(range(100, 400))
+    assert selection.details.proof == "no other rows may be chosen"
+    assert "stages" not in selection.details.notes
+    given = uniproto.select(points, 3, include=[5, 2, 9])
+    assert given.indices.tolist() == [5, 2, 9]
+    assert given.details.proof == "no other rows may be chosen"
+    assert given.improve(0.1).indices.tolist() == [5, 2, 9]
 
 
 def test_blocks_keep_every_condition(monkeypatch: pytest.MonkeyPatch) -> None:

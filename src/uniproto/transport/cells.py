@@ -117,6 +117,12 @@ def holders(cells: Cells) -> NDArray[np.int32]:
     return np.where(cells.part >= 0, held_by, 0).astype(np.int32)
 
 
+def shares(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The target, the cell and the mass of every piece."""
+    targets, held_by, masses = cells.piece[: MASS + 1, cells.piece[MASS] > 0]
+    return targets, held_by, masses
+
+
 def targets_of(cells: Cells, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """The targets of some cells, ascending."""
     is_meant = np.zeros(len(cells.prices), np.bool_)
@@ -196,8 +202,7 @@ def cells_plan(
     cells, total = filled(part, offer[offered], need, start)
     if not np.isfinite(total):
         return None
-    used = cells.piece[MASS] > 0
-    targets, held_by, amounts = cells.piece[: MASS + 1, used]
+    targets, held_by, amounts = shares(cells)
     masses = sp.csr_array((amounts, (held_by, offered[targets])), shape=costs.shape[::-1])
     with np.errstate(all="ignore"):
         proof = prove(np.ascontiguousarray(part.T), sp.csr_array(masses[:, offered]))

@@ -1,6 +1,6 @@
 """Exchanges in blocks of neighbouring prototypes, where the plan of all of them takes too long.
 
-The prototypes of a block and the targets in their cells are a problem of their own: what lowers
+The prototypes of a block and what they hold of the targets are a problem of their own: what lowers
 its cost lowers that of all. The costliest prototypes come first, and the search ends once a wave
 of blocks gains next to nothing for its work.
 """
@@ -17,12 +17,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
-from uniproto.methods.search.assigner import Assigner, members, targets_are_rows
+from uniproto.methods.search.assigner import Assigner, targets_are_rows
 from uniproto.methods.search.cell_plan import CellPlan, RowCosts
 from uniproto.methods.search.centres import centres, have_centres
 from uniproto.methods.search.exact_plan import Rows
 from uniproto.methods.search.exchanges import Exchanges
 from uniproto.problem.allowed import Allowed
+from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget
 from uniproto.runtime.threads import parallel_map, pieces_of
@@ -30,20 +31,27 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 _PAIRS, _FEWEST = 100_000, 12  # prototypes and targets in a block; prototypes at least
 _IN_WAVE = 2  # blocks that are improved side by side
 _LEAST = 0.004  # of the cost, for as much work as all before: what a wave must gain at least
-_WORK_EACH = 2.5e7  # of a prototype of a block, at most
+_WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
 _CHEAPEST = 12  # and where nothing is near, but some cost it least
 
 
 class Blocks:
-    """k rows, the place that each target belongs to, and what they cost, about."""
+    """k rows, what each holds of the targets in whole units of mass, and what they cost.
+
+    Where each holds its share, the cost is that of a plan. Where each holds whole cells, blocks are
+    only about as heavy as their shares, and costs are approximate.
+    """
 
     def __init__(
-        self, problem: Problem, rows: Rows, cells: NDArray[np.int32], cost: float, budget: Budget
+        self, problem: Problem, rows: Rows, held: sp.csr_array, cost: float, budget: Budget
     ) -> None:
         self.problem, self.budget, self.cost = problem, budget, cost
-        self.rows, self.cells = rows.copy(), cells.copy()
+        self.rows = rows.copy()
+        pieces = held.indptr[1:-1]
+        self._targets = np.split(held.indices, pieces)
+        self._masses = np.split(held.data, pieces)
         self._in_wave = _IN_WAVE if Allowed(problem).is_free else 1
 
     def improve(self) -> bool:
@@ -51,17 +59,20 @@ class Blocks:
 
         The next time blocks are others.
         """
-        problem, pays = self.problem, False
-        own = _own_costs(problem, self.rows, self.cells)
-        around = None if targets_are_rows(problem) else _rows_around(problem, self.cells)
-        blocks = list(_blocks(problem, self.rows, self.cells, own))
+        pays = False
+        around = None if targets_are_rows(self.problem) else self._rows_around()
+        blocks = list(self._blocks())
         for begin in range(0, len(blocks), self._in_wave):
             if self.budget.is_spent:
                 return pays
             wave, before = blocks[begin : begin + self._in_wave], self.budget.done
             gained = 0.0
             for found in list(parallel_map(lambda block: self._improved(block, around), wave)):
-                self.rows[found.block], self.cells[found.targets] = found.rows, found.cells
+                self.rows[found.block] = found.rows
+                for position, place in enumerate(found.block):
+                    mine = found.places == position
+                    self._targets[place] = found.targets[mine]
+                    self._masses[place] = found.masses[mine]
                 gained += found.gain
                 self.budget.spend(found.work)
             self.cost -= gained
@@ -74,86 +85,99 @@ class Blocks:
     @property
     def paid(self) -> NDArray[np.float64]:
         """What the targets of each place cost it, for a unit of mass."""
-        own = self.problem.masses.weights * _own_costs(self.problem, self.rows, self.cells)
-        paid = np.bincount(self.cells, own, minlength=self.problem.k)
-        return np.asarray(self.problem.k * paid, np.float64)
+        return self._paid(self._own_costs())
+
+    def _paid(self, own: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+        paid = [costs @ masses for costs, masses in zip(own, self._masses, strict=True)]
+        return np.array(paid) * (self.problem.k / self.problem.masses.total)
+
+    def _own_costs(self) -> list[NDArray[np.float64]]:
+        """What the targets of each place cost it."""
+        costs = self.problem.costs
+
+        def of(place: int) -> NDArray[np.float64]:
+            row, targets = self.rows[place : place + 1], self._targets[place]
+            parts = pieces_of(len(targets), block_rows(1, itemsize=8))
+            found = [costs.block(row, targets[part])[0] for part in parts]
+            return np.concatenate(found, dtype=np.float64) if found else np.empty(0)
+
+        return [of(place) for place in range(len(self.rows))]
+
+    def _blocks(self) -> Iterator[NDArray[np.intp]]:
+        """Places that are near to each other, from the costliest one on; every place once."""
+        problem, own = self.problem, self._own_costs()
+        k, n = problem.k, problem.n
+        size = min(k, max(_FEWEST, math.isqrt(_PAIRS * k // n)))
+        nearest_target = np.zeros(k, np.intp)
+        for place, costs in enumerate(own):
+            if len(costs):
+                nearest_target[place] = self._targets[place][np.argmin(costs)]
+        left, rows = np.ones(k, np.bool_), self.rows.copy()
+        for place in np.argsort(-self._paid(own), kind="stable").tolist():
+            if left[place]:
+                free = np.flatnonzero(left)
+                apart = problem.costs.block(rows[free], nearest_target[place : place + 1])[:, 0]
+                block = np.union1d(free[np.argsort(apart, kind="stable")[:size]], [place])
+                left[block] = False
+                yield block
+
+    def _rows_around(self) -> NDArray[np.intp] | None:
+        """Candidates near the middle of each cell, one cell to a column; None for costs alone."""
+        problem = self.problem
+        if not have_centres(problem.costs):
+            return None
+        cells, most = np.zeros(problem.n, np.int32), np.zeros(problem.n, np.int64)
+        for place, (targets, masses) in enumerate(zip(self._targets, self._masses, strict=True)):
+            more = masses > most[targets]
+            cells[targets[more]], most[targets[more]] = place, masses[more]
+        assigner = Assigner(problem)
+        points = centres(assigner, cells, np.ones(problem.n), problem.k)
+        return assigner.nearest_rows(points, _NEAREST)
 
     def _improved(self, block: NDArray[np.intp], around: NDArray[np.intp] | None) -> ImprovedBlock:
         """A block after exchanges among its rows."""
-        problem, rows, cells = self.problem, self.rows, self.cells
-        is_there = np.zeros(problem.k, np.bool_)
-        is_there[block] = True
-        targets = np.flatnonzero(is_there[cells] & (problem.masses.offer > 0))
+        problem, rows = self.problem, self.rows
+        places = np.repeat(np.arange(len(block)), [len(self._targets[place]) for place in block])
+        every = np.concatenate([self._targets[place] for place in block])
+        masses = np.concatenate([self._masses[place] for place in block])
+        targets, numbers = np.unique(every, return_inverse=True)
         if not len(targets):
-            return ImprovedBlock(block, rows[block], targets, cells[targets], 0.0, 0.0)
-        weights = problem.masses.weights[targets]
+            return ImprovedBlock(block, rows[block], places, every, masses, 0.0, 0.0)
+        held = sp.csr_array((masses, (places, numbers)), (len(block), len(targets)))
+        offer = held.sum(axis=0)
         if targets_are_rows(problem):
             near = targets
         elif around is not None:
             count = max(_CHEAPEST, _MOST_NUMBERS // (len(block) * len(targets)))
             near = np.unique(around[:count, block])
         else:
-            near = _cheap_rows(problem, targets, np.searchsorted(block, cells[targets]), weights)
-        others = rows[~is_there]
-        numbers = np.union1d(near[~np.isin(near, others)], rows[block])
-        part = _part_of(problem, rows[block], others, numbers, targets, weights)
-        alone = Budget(_WORK_EACH * len(block), self.budget.deadline)
-        plan = CellPlan(part, np.searchsorted(numbers, rows[block]), RowCosts(part), alone)
+            near = _cheap_rows(problem, targets, held)
+        others = np.delete(rows, block)
+        near = np.union1d(near[~np.isin(near, others)], rows[block])
+        part = _part_of(problem, rows[block], others, near, targets, offer / offer.sum())
+        are_shares = int(offer.sum()) == len(block) * problem.masses.need
+        if are_shares:
+            part.masses = Masses(offer, problem.masses.need)
+        alone = Budget(min(_WORK_EACH * len(block), _WORK_OF_BLOCK), self.budget.deadline)
+        plan = CellPlan(part, np.searchsorted(near, rows[block]), RowCosts(part), alone)
         before = plan.cost
         Exchanges(plan, Allowed(part), alone.part(math.inf)).descend_all()
-        gain = (before - plan.cost) * float(weights.sum())
-        found = block[plan.cell_of_target].astype(np.int32)
-        return ImprovedBlock(block, numbers[plan.rows], targets, found, gain, alone.done)
+        gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
+        cells = np.arange(len(targets)), plan.cell_of_target, offer
+        found, by, masses = plan.shares if are_shares else cells
+        return ImprovedBlock(block, near[plan.rows], by, targets[found], masses, gain, alone.done)
 
 
 class ImprovedBlock(NamedTuple):
-    """Places and their rows, targets and their places, what was gained, and the work it took."""
+    """Places and their rows; what is held: by which place, of which target, how much; the gain."""
 
     block: NDArray[np.intp]
     rows: Rows
+    places: NDArray[np.integer]
     targets: Rows
-    cells: NDArray[np.int32]
+    masses: NDArray[np.int64]
     gain: float
     work: float
-
-
-def _own_costs(problem: Problem, rows: Rows, cells: NDArray[np.int32]) -> NDArray[np.float64]:
-    """What each target costs the prototype of its cell."""
-    own = np.empty(problem.n)
-    for place, targets in enumerate(members(cells, len(rows))):
-        for part in pieces_of(len(targets), block_rows(1, itemsize=8)):
-            own[targets[part]] = problem.costs.block(rows[place : place + 1], targets[part])[0]
-    return own
-
-
-def _blocks(
-    problem: Problem, rows: Rows, cells: NDArray[np.int32], own: NDArray[np.float64]
-) -> Iterator[NDArray[np.intp]]:
-    """Places that are near to each other, from the costliest one on; every place once."""
-    k, n = problem.k, problem.n
-    size = min(k, max(_FEWEST, math.isqrt(_PAIRS * k // n)))
-    paid = np.bincount(cells, problem.masses.weights * own, minlength=k)
-    ranked = np.lexsort((own, cells))
-    filled, first = np.unique(cells[ranked], return_index=True)
-    nearest_target = np.zeros(k, np.intp)
-    nearest_target[filled] = ranked[first]
-    left = np.ones(k, np.bool_)
-    for place in np.argsort(-paid, kind="stable").tolist():
-        if left[place]:
-            free = np.flatnonzero(left)
-            apart = problem.costs.block(rows[free], nearest_target[place : place + 1])[:, 0]
-            block = np.union1d(free[np.argsort(apart, kind="stable")[:size]], [place])
-            left[block] = False
-            yield block
-
-
-def _rows_around(problem: Problem, cells: NDArray[np.int32]) -> NDArray[np.intp] | None:
-    """Candidates near the middle of each cell, one cell to a column; None for costs alone."""
-    if not have_centres(problem.costs):
-        return None
-    assigner = Assigner(problem)
-    points = centres(assigner, cells, np.ones(problem.n), problem.k)
-    return assigner.nearest_rows(points, _NEAREST)
 
 
 def _part_of(
@@ -165,14 +189,13 @@ def _part_of(
     weights: NDArray[np.float64],
 ) -> Problem:
     """The problem of a block: its rows and targets, and what its other prototypes leave allowed."""
-    uniform = problem.target_weights is None
     given = chosen[np.isin(chosen, problem.initial)]
     allowed = Allowed(problem)
     free = numbers
     if problem.twin_distance is not None and len(others):
         barred = np.concatenate([allowed.near(row) for row in others.tolist()])
         free = numbers[~np.isin(numbers, barred)]
-    part = problem.among(numbers, targets, None if uniform else weights / weights.sum())
+    part = problem.among(numbers, targets, weights)
     rules = {}
     for name in ("limits", "keep"):
         rule = getattr(problem, name)
@@ -189,13 +212,10 @@ def _part_of(
     )
 
 
-def _cheap_rows(
-    problem: Problem, targets: Rows, cells: NDArray[np.intp], weights: NDArray[np.float64]
-) -> Rows:
+def _cheap_rows(problem: Problem, targets: Rows, held: sp.csr_array) -> Rows:
     """The candidates that cost each of some cells least, where nothing but costs is known."""
-    rows, k = problem.candidates, int(cells.max()) + 1
-    membership = sp.csr_array((weights, (cells, np.arange(len(targets)))), (k, len(targets)))
+    rows = problem.candidates
     pieces = pieces_of(len(rows), block_rows(len(targets)))
-    blocks = [(membership @ problem.costs.block(rows[part], targets).T).T for part in pieces]
+    blocks = [(held @ problem.costs.block(rows[part], targets).T).T for part in pieces]
     totals, count = np.concatenate(blocks), min(len(rows), _CHEAPEST)
     return np.unique(rows[np.argpartition(totals, count - 1, axis=0)[:count]])

@@ -29,6 +29,7 @@ from uniproto.transport.cells import (
     losses,
     neighbours,
     restore,
+    shares,
     targets_of,
     with_more_room,
     without,
@@ -85,6 +86,11 @@ class CellPlan:
     def cell_of_target(self) -> NDArray[np.int32]:
         """The place that each target belongs to."""
         return holders(self.cells)
+
+    @property
+    def shares(self) -> tuple[Rows, Rows, NDArray[np.int64]]:
+        """What is held: the target, the place and the mass of every piece."""
+        return shares(self.cells)
 
     def exchange(self, place: int, row: int, below: float) -> bool:
         costs = self.row_costs.columns(np.array([row]))[:, 0]

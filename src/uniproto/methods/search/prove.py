@@ -31,8 +31,10 @@ from uniproto.runtime.budget import Budget, Check
 from uniproto.transport.prototypes import SMALL, Transport, transport
 
 _ON_LINE = "the rows lie on a line, where the best ones are found exactly"
+_NO_CHOICE = "no other rows may be chosen"
 _MOST_SETS = 60_000  # that are compared one by one
 _MOST_PAIRS = 1_000_000  # of rows and targets, where sets are so few
+_MOST_TRIPLES = 20_000_000  # of prototypes, rows and targets there: a table takes a second
 _WORK_OF_PRICES, _WORK_OF_SETS = 6e7, 1.2e8  # to find them, and to compare sets: half a second
 _PROVEN = 5e-5  # of the cost: what proves less would be shown with a gap of 0.01 %
 _STEPS = 200
@@ -50,10 +52,15 @@ _RESOLVED = (
 def may_be_proven(problem: Problem) -> bool:
     """Whether the problem is so small that a proof is looked for."""
     pairs = problem.m * problem.n
-    return pairs <= SMALL or (pairs <= _MOST_PAIRS and _count_of_sets(problem) <= _MOST_SETS)
+    if pairs <= SMALL or pairs > _MOST_PAIRS:
+        return pairs <= SMALL
+    rows = len(problem.initial) + len(problem.candidates)
+    few = problem.k * rows * problem.n <= _MOST_TRIPLES
+    return few and count_of_sets(problem) <= _MOST_SETS
 
 
-def _count_of_sets(problem: Problem) -> int:
+def count_of_sets(problem: Problem) -> int:
+    """How many sets of rows may be chosen, or more where conditions forbid some of them."""
     return math.comb(len(problem.candidates), problem.k - len(problem.initial))
 
 
@@ -69,6 +76,8 @@ def prove(
         return None
     if (line := can_solve_on_line(problem)) is not None:
         proof: Optimum | None = Optimum(_ON_LINE, best_on_line(problem, line)[1])
+    elif count_of_sets(problem) == 1:
+        proof = _optimum(problem, _NO_CHOICE, transport(problem, rows).cost)
     elif may_be_proven(problem):
         table = Table(problem, budget)
         positions = table.positions_of(rows)
@@ -100,9 +109,9 @@ class Prover:
 
     def prove(self, best: SolvedSet) -> tuple[Optimum | None, SolvedSet]:
         """The proof, if there is one, and the best set."""
-        table, count = self.table, _count_of_sets(self.table.problem)
+        table, count = self.table, count_of_sets(self.table.problem)
         if count == 1:
-            return self._optimum("no other rows may be chosen", best.solved.least), best
+            return self._optimum(_NO_CHOICE, best.solved.least), best
         if best.cost <= 0:
             return self._optimum("no cost is below 0", 0.0), best
         if not _near_duplicates_are_known(table.problem):
@@ -122,10 +131,13 @@ class Prover:
 
     def _optimum(self, why: str, least: float) -> Optimum:
         """The proof that computed costs are not below `least`, so true ones not by much."""
-        table = self.table
         vanished = float(np.finfo(np.float64).tiny)  # of costs in the table's unit
-        least = (max(least, 0.0) - vanished) * table.unit
-        return Optimum(why, max(least - error_of_mean(table.problem.costs, least), 0.0))
+        least = (max(least, 0.0) - vanished) * self.table.unit
+        return _optimum(self.table.problem, why, least)
+
+
+def _optimum(problem: Problem, why: str, least: float) -> Optimum:
+    return Optimum(why, max(least - error_of_mean(problem.costs, least), 0.0))
 
 
 def _near_duplicates_are_known(problem: Problem) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import TooFewApartError
@@ -26,7 +27,13 @@ from uniproto.methods.contract import INTERRUPTED, Method, Optimum, Picks
 from uniproto.methods.search.exact_plan import LEAST_GAIN, CostsOfRows, ExactPlan, Rows
 from uniproto.methods.search.exchanges import Exchanges, rows_apart
 from uniproto.methods.search.line import best_on_line, can_solve_on_line
-from uniproto.methods.search.prove import Prover, may_be_proven, proof_of_cost, prove
+from uniproto.methods.search.prove import (
+    Prover,
+    count_of_sets,
+    may_be_proven,
+    proof_of_cost,
+    prove,
+)
 from uniproto.methods.search.table import SolvedSet, Table
 from uniproto.methods.search.table_plan import TablePlan, greedy_rows
 from uniproto.problem.allowed import Allowed
@@ -75,6 +82,12 @@ def search(
         on_line = best_on_line(problem, line)[0]
         best = np.concatenate([problem.initial, np.setdiff1d(on_line, problem.initial)])
         return _picks(problem, best, prove(problem, best, Budget()), {})
+    if count_of_sets(problem) == 1 and Allowed(problem).is_free:
+        only = np.concatenate([problem.initial, problem.candidates])[: problem.k]
+        proof = prove(problem, only, Budget())
+        if rows is None:
+            return _picks(problem, only, proof, {})
+        return _picks(problem, rows, proof, {"exchanged": 0}, in_order=True)
     return _Search(problem, greedy, seconds, progress).run(rows)
 
 
@@ -372,7 +385,10 @@ class _Search:
         self._note_assigned(assigner, found, "start")
         value, prices, cells = found.value, found.prices, found.cells
         del found  # blocks need the memory of its columns
-        blocks = Blocks(part, self.rows, cells, self.cost, self.budget)
+        targets = np.flatnonzero(part.masses.offer)
+        whole = (part.masses.offer[targets], (cells[targets], targets))
+        held = sp.csr_array(whole, shape=(part.k, part.n))
+        blocks = Blocks(part, self.rows, held, self.cost, self.budget)
         while part.n <= _MOST_EACH * part.k and blocks.improve():
             better = assigner.assign(blocks.rows, prices=prices)
             if better.value >= value:
@@ -393,13 +409,10 @@ class _Search:
             picks = self.greedy.pick(part.changed(checkpoint=None), Progress(False))
             self.rows = picks.rows.astype(np.intp)
             plan = feasible_plan(part, self.rows) if picks.plan is None else picks.plan
-        shares = plan.tocoo()
         self.budget.spend(_WORK_OF_GREEDY * len(part.candidates) * part.n)
-        cells, order = np.zeros(part.n, np.int32), np.argsort(shares.data, kind="stable")
-        cells[shares.col[order]] = shares.row[order]  # to the place that has most of it
         self.cost = cost_of(part, self.rows, plan) / part.masses.total
         self._note("start")
-        blocks = Blocks(part, self.rows, cells, self.cost, self.budget)
+        blocks = Blocks(part, self.rows, plan, self.cost, self.budget)
         while not self.budget.is_late and blocks.improve():
             self.rows, self.cost = blocks.rows.copy(), blocks.cost
             self._note("exchanges")
