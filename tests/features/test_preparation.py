@@ -136,6 +136,14 @@ def test_a_far_value_does_not_decide_alone() -> None:
     np.testing.assert_allclose(raw[:, :3].std(axis=0), 1)
 
 
+def test_a_target_may_be_as_far_away_as_numbers_go() -> None:
+    tiny = pa.table({"a": 1e-290 * np.random.default_rng(0).normal(size=50)})
+    features = fit_preparation(tiny).matrix(pa.table({"a": [1e37, -1e37, 0.0]}))[:, 0]
+    assert np.isfinite(features).all()
+    assert features[0] > 100 > abs(features[2])
+    assert features[1] < -100
+
+
 def test_where_most_rows_are_alike_the_standard_deviation_scales() -> None:
     found = fit_preparation(pa.Table.from_pandas(FRAME[["returns", "age"]])).matrix(FRAME)[:, 0]
     expected = StandardScaler().fit_transform(FRAME[["returns"]])[:, 0]

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from tests.refusals import refused
 
 import uniproto
 from uniproto import Entropic, Greedy, InvalidInputError, UniProto, UniprotoError
@@ -425,6 +426,12 @@ def test_costs_that_do_not_fit_the_rows_precision() -> None:
     selector = uniproto.PrototypeSelector(1, metric="sqeuclidean").fit(single, target=[[0.0]])
     with pytest.raises(UniprotoError, match="'X' has costs to the prototypes beyond"):
         selector.transform(single)
+
+
+def test_squares_that_do_not_fit_the_rows_precision_though_their_roots_do() -> None:
+    single = np.array([[-1.8e19], [1.7e13], [-6.5e18]], np.float32)
+    with refused("source"):
+        uniproto.select(single, 1, metric="euclidean")
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])

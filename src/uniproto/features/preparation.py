@@ -38,6 +38,7 @@ _FORMAT = 3
 
 _LONGEST_NAME = 48  # of a column, in what people read
 _EARTH = 6371.0  # kilometres
+_FARTHEST = 1e300  # from the centre, so that weights may multiply it
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,9 @@ class PreparedColumn:
         else:
             numbers = self.numbers(columns[0])
             gaps = np.isnan(numbers)
-            scaled = ((np.where(gaps, self.fill, numbers) - self.centre) / self.scale)[:, None]
+            with np.errstate(over="ignore"):  # a target may be as far away as numbers go
+                scaled = ((np.where(gaps, self.fill, numbers) - self.centre) / self.scale)[:, None]
+            scaled = np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
         if self.bend:
             away = np.sqrt((scaled**2).sum(axis=1)) if self.middle else np.abs(scaled[:, 0])
             far = np.flatnonzero(away > self.bend)

@@ -377,6 +377,12 @@ class FeatureCosts:
         if prepared or not self.distance.multiplies:
             return
         kind = np.finfo(self.dtype)
+        if not self.reach <= kind.max / 4:  # squares, of which costs are roots
+            raise InvalidInputError(
+                f"must have features below {float(kind.max / 16) ** 0.5:.2g} in {self.dtype} when "
+                f"metric={self.metric!r}. Rescale the features.",
+                parameter="source",
+            )
         smallest = float(kind.tiny / kind.eps)  # a square with all its digits
         # Rows that differ only by rounding are no further from their median than that.
         centre = 0.0 if self._centre is None else float(np.abs(self._centre).max())
