@@ -129,6 +129,24 @@ def test_short_lists_of_a_matrix_give_the_picks_of_the_oracle(
     assert_picks_of_oracle(selection, costs, weights)
 
 
+def test_rows_around_a_crowded_place_are_recomputed_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the rows have the same nearest targets, so that one pick ends all of their lists."""
+    rounds, draw = 0, np.random.default_rng(0)
+
+    class Counted(lazy_fills.LazyFills):
+        def _recompute_with(self, row: int) -> None:
+            nonlocal rounds
+            rounds += 1
+            super()._recompute_with(row)
+
+    monkeypatch.setattr(greedy_plans, "LazyFills", Counted)
+    crowd, rest = 0.05 * draw.normal(size=(2000, 16)), draw.normal(size=(2000, 16))
+    select_greedily(np.concatenate([crowd, rest]), 40)
+    assert 0 < rounds < 400  # one row at a time: 2,083
+
+
 @pytest.mark.parametrize("kind", ["uniform", "uneven"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("metric", FEATURE_METRICS)

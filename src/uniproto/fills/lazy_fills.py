@@ -211,27 +211,40 @@ class LazyFills:
         if left < _SWEEP_AGAIN * self._swept:
             self._sweep()
             self._swept = left
-        stale = ~self._values.exact
-        if self._lists.columns.shape[1] < self._fill:  # useless after the next pick
-            stale |= self._values.moment < self.picked
-        waiting = np.flatnonzero(stale & self._values.alive)
         together = max(_ROWS_RECOMPUTED_TOGETHER, len(self.candidates) // _SHARE_RECOMPUTED)
+        waiting = self._waiting()
+        if len(waiting) < together:  # the lists of rows that come next may have run out, too
+            known = np.flatnonzero(self._values.alive & (self._values.moment < self.picked))
+            if len(known) > together:
+                known = known[np.argpartition(self._values.cost[known], together)[:together]]
+            self._evaluate_again(known)
+            waiting = self._waiting()
         if len(waiting) > together:
             likeliest = np.argpartition(self._values.cost[waiting], together)[:together]
             waiting = np.union1d(waiting[likeliest], [row])
         self._compute(waiting)
         self.recomputed += len(waiting)
 
+    def _waiting(self) -> NDArray[np.intp]:
+        """The rows whose lists ran out."""
+        stale = ~self._values.exact
+        if self._lists.columns.shape[1] < self._fill:  # useless after the next pick
+            stale |= self._values.moment < self.picked
+        return np.flatnonzero(stale & self._values.alive)
+
     def _sweep(self) -> None:
         """Evaluate every row on all cores, which leaves less serial work for the heap."""
         alive = np.flatnonzero(self._values.alive)
-        known = self._values.cost.copy()
-        self._evaluate(self._lists, alive, self._values.cost, self._values.exact)
-        bounds = ~self._values.exact  # may be weaker than the earlier bound
-        self._values.cost[bounds] = np.maximum(self._values.cost[bounds], known[bounds])
-        self._values.moment[alive] = self.picked
+        self._evaluate_again(alive)
         self._heap_size = len(alive)
         kernels.make_heap(self._values, alive)
+
+    def _evaluate_again(self, rows: NDArray[np.intp]) -> None:
+        known = self._values.cost[rows]
+        self._evaluate(self._lists, rows, self._values.cost, self._values.exact)
+        bounds = ~self._values.exact[rows]  # may be weaker than the earlier bound
+        self._values.cost[rows[bounds]] = np.maximum(self._values.cost[rows], known)[bounds]
+        self._values.moment[rows] = self.picked
 
     def _evaluate(
         self,
