@@ -17,4 +17,4 @@ def refused(
     """Expect an error about a parameter, whatever its words."""
     with pytest.raises(kind) as caught:
         yield
-    assert getattr(caught.value, "parameter", None) == parameter
+    assert getattr(caught.value, "parameter", None) == parameter, str(caught.value)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refused
 
 import uniproto
 from uniproto import Entropic, Greedy, InvalidInputError, KMedoids, UniProto, UniprotoError
@@ -425,7 +426,7 @@ def zeroth_order(n: int = 20, dtype: Any = np.float64) -> np.ndarray:
 def test_cosines_of_rank_one_are_refused(method: str, dtype: Any) -> None:
     features = zeroth_order(dtype=dtype)
     for examples in (features, Gram(features @ features.T)):
-        with pytest.raises(InvalidInputError, match=r"'metric' must not be 'cosine'.*rank one"):
+        with refused("metric", InvalidInputError):
             BatchSelector(method, "batch", 5, metric="cosine")(examples)
     assert len(BatchSelector("colm", "batch", 5)(features)) == 5  # L1 distances tell them apart
 
@@ -532,32 +533,24 @@ def test_arrays_of_other_frameworks_are_taken_as_they_are(library: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    "options",
     [
-        ({"method": "unipro"}, "'method' must be one of .*Did you mean 'uniproto'"),
-        ({"method": UniProto}, "'method' must be"),
-        ({"method": 3}, "'method' must be"),
-        ({"mode": "sources"}, "'mode' must be one of batch, source.*Did you mean 'source'"),
-        ({"keep": 0}, "'keep' must be at least 1. Got 0"),
-        ({"keep": 2.5}, "'keep' must be a whole number. Got 2.5"),
-        ({"keep": True}, "'keep' must be a whole number. Got True"),
-        ({"metric": "cosinus"}, "'metric' must be one of .*Did you mean 'cosine'"),
-        ({"budgets": "fair"}, "'budgets' must be one of"),
-        ({"budgets": None}, "'budgets' must be one of"),
-        ({"keep_small": -1}, "'keep_small' must be at least 0"),
-        ({"mode": "source", "keep_small": 0.1}, "'keep_small' must be a whole number"),
-        (
-            {"mode": "source", "keep": 3, "keep_small": True, "budgets": {"a": 3}},
-            "leave keep_small out",
-        ),
-        ({"coordinates": 0}, "'coordinates' must be at least 1"),
-        ({"seed": -1}, "'seed' must be at least 0"),
-        ({"method": "gradnorm", "metric": "precomputed"}, "needs gradients, not metric="),
-        ({"method": "greats", "metric": "similarity"}, "needs gradients, not metric="),
+        *({"method": odd} for odd in ("unipro", UniProto, 3)),
+        {"mode": "sources"},
+        *({"keep": odd} for odd in (0, 2.5, True)),
+        {"metric": "cosinus"},
+        *({"budgets": odd} for odd in ("fair", None)),
+        {"keep_small": -1},
+        {"keep_small": 0.1, "mode": "source"},
+        {"keep_small": True, "budgets": {"a": 3}, "mode": "source", "keep": 3},
+        {"coordinates": 0},
+        {"seed": -1},
+        {"method": "gradnorm", "metric": "precomputed"},
+        {"method": "greats", "metric": "similarity"},
     ],
 )
-def test_bad_options_are_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
+    with refused(next(iter(options)), InvalidInputError):
         BatchSelector(**options)
 
 

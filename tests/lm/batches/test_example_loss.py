@@ -11,6 +11,7 @@ from tests.lm.batches.test_selection_trainer import (
     tiny_model,
     weights,
 )
+from tests.refusals import refused
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import SelectionConfig, SelectionTrainer
@@ -32,7 +33,7 @@ def test_the_default_is_example_with_uniproto_and_token_otherwise():
     assert SelectionConfig().usual_loss == "example"
     assert SelectionConfig(method="colm").usual_loss == "token"
     assert SelectionConfig(method="random", loss="example").usual_loss == "example"
-    with pytest.raises(InvalidInputError, match="'loss' must be one of"):
+    with refused("loss", InvalidInputError):
         SelectionConfig(loss="sentence")
 
 
@@ -95,6 +96,6 @@ def test_a_trainer_that_ignores_the_loss_is_refused(tmp_path):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             return model(**inputs).loss
 
-    with pytest.raises(InvalidInputError, match="Own, which computes its loss itself"):
+    with refused("loss", InvalidInputError):
         make(tmp_path, base=Own).train()
     make(tmp_path, base=Own, selection={"loss": "token"}, max_steps=1).train()

@@ -14,6 +14,7 @@ from tests.lm.batches.test_selection_trainer import (
     trl_settings,
 )
 from tests.lm.batches.test_selection_trainer import make as make_trainer
+from tests.refusals import refused
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import (
@@ -206,7 +207,7 @@ def test_sources_of_rows_one_packs_oneself(tmp_path, one_each):
     if one_each:
         assert (log["selected/a"], log["selected/b"]) == (2, 4)
     data[0]["source"] = data[1]["source"] = data[2]["source"] = ["a", "b"]
-    with pytest.raises(InvalidInputError, match="'sources' must hold one label"):
+    with refused("sources", InvalidInputError):
         make(tmp_path, data[:3], selection={"mode": "source"}).train()
 
 

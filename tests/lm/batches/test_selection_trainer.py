@@ -12,6 +12,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from tests.refusals import refused
 
 from uniproto.errors import InvalidInputError, UniprotoError
 from uniproto.lm import SelectionConfig, SelectionMixin, SelectionTrainer
@@ -435,23 +436,23 @@ def test_an_example_longer_than_the_context(tmp_path, method):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"method": "unipruto"}, "Did you mean 'uniproto'"),
-        ({"mode": "sauce"}, "Did you mean 'source'"),
-        ({"keep": 0}, "'keep' must be at least 1"),
-        ({"pool": 4, "keep": 5}, "'keep' must not exceed pool=4"),
-        ({"pool": 2.5}, "'pool' must be a whole number"),
-        ({"features": "gradients"}, "Did you mean 'gradient'"),
-        ({"score_batch_size": 0}, "'score_batch_size' must be at least 1"),
-        ({"method": "greats", "features": "zeroth-order"}, "Leave features out"),
-        ({"method": "greats", "features": "embedding"}, "Leave features out"),
-        ({"method": "gradnorm", "features": "embedding"}, "Leave features out"),
-        ({"seed": -1}, "'seed' must be at least 0"),
+        {"method": "unipruto"},
+        {"mode": "sauce"},
+        {"keep": 0},
+        {"keep": 5, "pool": 4},
+        {"pool": 2.5},
+        {"features": "gradients"},
+        {"score_batch_size": 0},
+        {"features": "zeroth-order", "method": "greats"},
+        {"features": "embedding", "method": "greats"},
+        {"features": "embedding", "method": "gradnorm"},
+        {"seed": -1},
     ],
 )
-def test_config_says_what_is_wrong(options, words):
-    with pytest.raises(InvalidInputError, match=words):
+def test_config_says_what_is_wrong(options):
+    with refused(next(iter(options)), InvalidInputError):
         SelectionConfig(**options)
 
 
@@ -503,9 +504,9 @@ def test_other_optimizers_than_adam(tmp_path):
 
 @pytest.mark.slow
 def test_sbert_needs_texts(tmp_path):
-    with pytest.raises(InvalidInputError, match="text_column' must name the texts"):
+    with refused("text_column", InvalidInputError):
         make(tmp_path, selection={"method": "sbert", "embeddings": None}).train()
-    with pytest.raises(InvalidInputError, match="one row per training example"):
+    with refused("embeddings", InvalidInputError):
         make(tmp_path, selection={"method": "sbert", "embeddings": np.ones((3, 2))}).train()
 
 

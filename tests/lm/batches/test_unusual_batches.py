@@ -16,6 +16,7 @@ from tests.lm.batches.test_selection_trainer import (
     trl_settings,
     weights,
 )
+from tests.refusals import refused
 
 from uniproto.errors import InvalidInputError
 from uniproto.lm import SelectionConfig, SelectionMixin
@@ -305,5 +306,5 @@ def test_a_model_of_ones_own_needs_a_loss_and_a_layer(tmp_path):
     with pytest.raises(InvalidInputError, match="name the linear layer"):
         of(loss_fn=own_losses)
     mean = of(loss_fn=lambda model, batch: own_losses(model, batch).mean(), layer="classifier")
-    with pytest.raises(InvalidInputError, match="one loss per example"):
+    with refused("loss_fn", InvalidInputError):
         mean.train()

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
+from tests.refusals import refused
 
 import uniproto
 from support.finetuning import tiny_model
@@ -145,7 +146,7 @@ def test_hidden_states_are_means_over_tokens(model, pooling):
 
 
 def test_an_unknown_pooling_is_refused(model):
-    with pytest.raises(InvalidInputError, match="'pooling' must be one of mean, position"):
+    with refused("pooling", InvalidInputError):
         hidden_states(ROWS[:1], model=model, pooling="last")
 
 
@@ -260,7 +261,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_is_loaded(model, ada
             gradients(ROWS, model=model, **options)
     with pytest.raises(InputFileError, match="no prompt and answer among"):
         gradients([{"a": "1", "b": "2"}], model=model)
-    with pytest.raises(InvalidInputError, match="no chat template of its own"):
+    with refused("template", InvalidInputError):
         gradients([[{"role": "assistant", "content": "x"}]], model=model)
 
 

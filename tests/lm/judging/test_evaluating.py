@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refused
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.lm.judging import Evaluation, evaluate
@@ -377,21 +378,16 @@ def test_a_folder_with_an_input_in_it_is_refused(tmp_path: Path, quietly: Any) -
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("option", "value"),
     [
-        ({"batch_size": 0}, "'batch_size' must be at least 1"),
-        ({"max_new_tokens": 0}, "'max_new_tokens'"),
-        ({"program_seconds": 0}, "program_seconds"),
-        ({"device": "tpu"}, "'device' must be one of auto, cpu"),
-        ({"limit": 0}, "'limit' must be at least 1"),
-        ({"template": "no place"}, "template' must hold {instruction}"),
-        ({"suite": "gsm"}, "Did you mean 'gsm8k'"),
+        *((name, 0) for name in ("batch_size", "max_new_tokens", "program_seconds", "limit")),
+        *(("device", "tpu"), ("template", "no place"), ("suite", "gsm")),
     ],
 )
-def test_bad_options(tmp_path: Path, quietly: Any, options: dict[str, Any], words: str) -> None:
+def test_bad_options(tmp_path: Path, quietly: Any, option: str, value: Any) -> None:
     write_questions(tmp_path / "data")
-    with pytest.raises(InvalidInputError, match=re.escape(words)):
-        quietly(Adder(), **options)
+    with refused(option, InvalidInputError):
+        quietly(Adder(), **{option: value})
     assert not (tmp_path / "out").exists()
 
 

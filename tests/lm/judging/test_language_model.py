@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 import transformers
+from tests.refusals import refused
 
 from uniproto.errors import InputFileError, InvalidInputError
 from uniproto.features import cache as cache_module
@@ -225,7 +226,7 @@ def test_chats_need_a_chat_template(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "math_test.jsonl"
     data.write_text(json.dumps({"dataset": "svamp", "question": "1+1?", "answer": "2"}) + "\n")
     options = {"suite": "svamp", "data": data, "out": tmp_path / "judged", "allow_partial": True}
-    with pytest.raises(InvalidInputError, match="no chat template of its own"):
+    with refused("template", InvalidInputError):
         evaluate(folder, template="chat", **options)
     assert not (tmp_path / "judged").exists()
 

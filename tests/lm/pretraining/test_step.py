@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.refusals import refused
 
 from uniproto.algorithm import uniprot
 from uniproto.errors import InvalidInputError, UniprotoError
@@ -186,7 +187,7 @@ def test_validation_sums_what_the_model_loses():
     expected = jax.jit(plain_loss)(params, some_pool())
     assert int(count) == SETTINGS.pool * CONFIG.length
     assert float(total / count) == pytest.approx(float(expected), rel=1e-5)
-    with pytest.raises(UniprotoError, match="'dtype' must be one of"):
+    with refused("dtype", UniprotoError):
         make_validation(CONFIG, "float16")
 
 
@@ -210,24 +211,23 @@ def test_decay_moves_matrices_and_no_norms():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    "wrong",
     [
-        ({"method": "unprot"}, "Did you mean 'uniproto'"),
-        ({"keep": 9}, "'keep' must not exceed pool=8"),
-        ({"keep": 0}, "'keep' must be at least 1"),
-        ({"plan": "resolve"}, "'plan' must be one of"),
-        ({"learning_rate": float("nan")}, "'learning_rate' must be a finite number above 0"),
-        ({"clip": 0.0}, "'clip' must be a finite number above 0"),
-        ({"schedule": "cosine"}, "needs steps, above warmup"),
-        ({"method": "greats", "anchors": 9}, "'anchors' must not exceed pool=8"),
-        ({"pool": 8192, "keep": 4096}, "must be below"),
+        {"method": "unprot"},
+        *({"keep": odd} for odd in (9, 0)),
+        {"plan": "resolve"},
+        {"learning_rate": float("nan")},
+        {"clip": 0.0},
+        {"schedule": "cosine"},
+        {"anchors": 9, "method": "greats"},
+        {"pool": 8192, "keep": 4096},
     ],
 )
-def test_bad_settings_are_refused_with_a_remedy(wrong, said):
-    with pytest.raises(InvalidInputError, match=said):
+def test_bad_settings_are_refused(wrong):
+    with refused(next(iter(wrong)), InvalidInputError):
         replace(SETTINGS, **wrong)
 
 
 def test_a_pool_of_another_shape_is_refused():
-    with pytest.raises(InvalidInputError, match=r"\(pool, length \+ 1\), \(8, 9\)"):
+    with refused("pool_tokens", InvalidInputError):
         step_of(SETTINGS)(None, some_pool(rows=6))

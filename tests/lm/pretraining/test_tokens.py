@@ -13,6 +13,7 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.refusals import refused
 
 from uniproto.errors import InputFileError, InvalidInputError, OutputError
 from uniproto.lm.pretraining.preparation import (
@@ -127,7 +128,7 @@ def test_a_large_vocabulary_takes_four_bytes(corpus, tmp_path):
 def test_a_tokenizer_without_an_end_is_refused(tmp_path):
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "fin": 1}, unk_token="a"))
     inner.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(InvalidInputError, match="eos_token"):
+    with refused("tokenizer", InvalidInputError):
         load_vocabulary(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "fin"}}')
     assert load_vocabulary(tmp_path).end == 1
@@ -140,7 +141,7 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
 
 @pytest.mark.parametrize("size", [100, 0])
 def test_a_vocabulary_too_small_for_bytes_is_refused(corpus, tmp_path, size):
-    with pytest.raises(InvalidInputError, match="'vocab_size' must be at least 257"):
+    with refused("vocab_size", InvalidInputError):
         prepared(tmp_path, corpus, vocab_size=size)
 
 

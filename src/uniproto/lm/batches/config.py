@@ -144,7 +144,8 @@ class SelectionConfig:
         wrong = {"greats": FEATURES[1:], "gradnorm": ("embedding",)}.get(self.name, ())
         if self.usual_features in wrong:
             raise InvalidInputError(
-                f"Leave features out with method={self.method!r}: it needs gradients."
+                f"must be left out with method={self.method!r}, which needs gradients.",
+                parameter="features",
             )
 
     @property

@@ -204,7 +204,9 @@ class BatchSelector:
         if not isinstance(self.budgets, Mapping):
             require_name("budgets", self.budgets, ("proportional", "balanced"))
         elif self.keep_small:
-            raise InvalidInputError("budgets gives every source its count: leave keep_small out.")
+            raise InvalidInputError(
+                "must be left out with budgets that count every source.", parameter="keep_small"
+            )
         if self._chooses.gradients and self._metric in MATRIX_METRICS:
             raise InvalidInputError(
                 f"is {self._chooses.name!r}, which needs gradients, not "

@@ -130,7 +130,9 @@ class StepSettings:
                 f"must not exceed pool={self.pool} (got {self.keep}).", parameter="keep"
             )
         if self.pool * self.keep >= _LARGEST_MASS:
-            raise InvalidInputError(f"pool × keep must be below {_LARGEST_MASS}. Lower the pool.")
+            raise InvalidInputError(
+                f"times keep must be below {_LARGEST_MASS}. Lower it.", parameter="pool"
+            )
         if self.method == "greats" and self.anchors > self.pool:
             raise InvalidInputError(
                 f"must not exceed pool={self.pool} (got {self.anchors}).", parameter="anchors"
@@ -145,7 +147,8 @@ class StepSettings:
             raise InvalidInputError("must be at least 0.", parameter="weight_decay")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
             raise InvalidInputError(
-                "schedule='cosine' needs steps, above warmup: those of the whole run."
+                "is 'cosine', which needs steps, above warmup: those of the whole run.",
+                parameter="schedule",
             )
 
     @property
