@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from uniproto.cli.parser import add_output
 from uniproto.errors import printable
 from uniproto.report import PAGE
 from uniproto.select import select
 
+_FOLDER = "uniproto-demo"
 _RANDOM_DRAWS = 10
 
 
@@ -24,16 +26,9 @@ def add_parser(commands: Any) -> None:
         "and a page about it to a folder. Compiles what later commands need, once per machine.",
     )
     parser.add_argument("-k", type=int, default=50, help="how many prototypes (default: 50)")
-    parser.add_argument(
-        "-o",
-        "--out",
-        dest="output",
-        default="uniproto-demo",
-        metavar="OUT",
-        help="folder (default: uniproto-demo)",
-    )
+    add_output(parser, default=_FOLDER)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.set_defaults(run=run)
+    parser.set_defaults(output=_FOLDER, run=run)
 
 
 def run(options: argparse.Namespace) -> None:

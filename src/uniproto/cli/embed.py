@@ -96,8 +96,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from uniproto.data.disk import local_data
-    from uniproto.features.cache import cache_folder
+    from uniproto.features.cache import local_path
     from uniproto.features.files import WHOLE_FOLDER, usual_column
 
     spec = SelectSpec.of({**vars(options), "pool": options.data})
@@ -106,9 +105,8 @@ def run(options: argparse.Namespace) -> None:
         raise InvalidInputError(f"must end in .parquet, not {spec.output!r}.", parameter="output")
     _require_usable(output, spec.pool)
     spec.check()
-    data = local_data(spec.pool, Path(spec.cache or cache_folder() / "datasets"))
     features = features_of(spec)
-    given = opened(Path(data), "source", None, features or Images())
+    given = opened(local_path(spec.pool, spec.cache), "source", None, features or Images())
     if features is None:
         is_folder = given.content is None
         usual = (None, WHOLE_FOLDER) if is_folder else usual_column(given.content, given.name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import is_table, take_rows
 from uniproto.data.columns import (
     arrow_table,
     checked_table,
@@ -177,6 +178,18 @@ class Input:
             return self.content.num_rows
         shape = getattr(self.content, "shape", None)
         return int(shape[0]) if shape else len(self.content)
+
+
+def rows_as_table(values: Any, rows: NDArray[Any], most: int | None = None) -> pa.Table:
+    """Some rows as a table; those of an array have the columns x0, x1, … (`most` of them)."""
+    some = take_rows(values, rows)
+    if is_table(some):
+        return arrow_table(some, "source")
+    if hasattr(some, "detach"):
+        some = some.detach().cpu().float()
+    dense = some.toarray() if hasattr(some, "toarray") else np.asarray(some)
+    dense = dense.reshape(len(rows), -1)[:, :most]  # of texts, there is one for each row
+    return pa.table({f"x{place}": column for place, column in enumerate(dense.T)})
 
 
 def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.data.disk import local_data
 from uniproto.data.tables import file_digest
 from uniproto.errors import InputFileError, OutputError
 from uniproto.runs.atomic import write_json
@@ -54,6 +55,12 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "uniproto"
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "uniproto"
+
+
+def local_path(name: str | os.PathLike[str], cache: object = None) -> Path:
+    """A path as it is; for a data set of the hub, that of its file in the `cache`."""
+    folder = cache if isinstance(cache, str | os.PathLike) else cache_folder()
+    return Path(local_data(os.fspath(name), Path(folder, "datasets")))
 
 
 def remembered_digests(files: Iterable[Path]) -> dict[Path, str]:

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_matrix, is_table, take_rows
-from uniproto.data.columns import arrow_table
+from uniproto.data.tables import rows_as_table
 from uniproto.features.compared_rows import Given
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -415,12 +414,7 @@ class Content:
         given = self.given.target if of_target else self.given.source
         if given is None or not isinstance(self.problem and self.problem.costs, FeatureCosts):
             return None
-        some = take_rows(given, rows)
-        if is_table(some):
-            return list(arrow_table(some, "source").to_pylist())
-        first = as_matrix(some, "source")[:, :_FIRST_VALUES]
-        dense = first.toarray() if sp.issparse(first) else first
-        return [{f"x{place}": value for place, value in enumerate(row)} for row in dense.tolist()]
+        return list(rows_as_table(given, rows, _FIRST_VALUES).to_pylist())
 
 
 def _tidied(plan: sp.csr_array) -> sp.csr_array:

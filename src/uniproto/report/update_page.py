@@ -8,8 +8,8 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import is_table, take_rows
-from uniproto.data.columns import arrow_table
+from uniproto.data.arrays import is_table
+from uniproto.data.tables import rows_as_table
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.report.charts import BLUE, GREEN, GREY, INK, ORANGE, loose_scale
 from uniproto.report.page import PageChart, ResultsPage, render_results
@@ -209,7 +209,7 @@ def _values(problem: Problem, row: int) -> str:
     source = problem.given.source
     if source is None or not is_table(source):
         return ""
-    table = arrow_table(take_rows(source, np.array([row])), "source")
+    table = rows_as_table(source, np.array([row]))
     names = [name for name in problem.given.columns if name in table.column_names]
     names = (names or table.column_names)[:_MOST_VALUES]
     values = table.select(names).to_pylist()[0]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import is_table, take_rows
-from uniproto.data.columns import arrow_table
+from uniproto.data.arrays import take_rows
+from uniproto.data.tables import rows_as_table
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS
@@ -88,14 +88,7 @@ def chosen_rows(selection: Selection, places: NDArray[np.intp]) -> pa.Table | No
         return selection.details.prototypes.take(places)
     if selection.details.given.source is None:
         return None
-    rows = take_rows(selection.details.given.source, selection.indices[places])
-    if is_table(rows):
-        return arrow_table(rows, "source")
-    if hasattr(rows, "detach"):
-        rows = rows.detach().cpu().float()
-    dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-    dense = dense.reshape(len(places), -1)  # of texts, there is one for each row
-    return pa.table({f"x{place}": column for place, column in enumerate(dense.T)})
+    return rows_as_table(selection.details.given.source, selection.indices[places])
 
 
 def write_csv(table: pa.Table, file: Any) -> None:

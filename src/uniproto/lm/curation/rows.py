@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from uniproto.data.columns import arrow_table, as_table, is_text
-from uniproto.data.disk import local_data
 from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
-from uniproto.features.cache import cache_folder
+from uniproto.features.cache import local_path
 from uniproto.features.compared_rows import opened
 from uniproto.features.model_features import ModelFeatures
 from uniproto.lm.features.language import what_is_wrong_with
@@ -29,9 +28,7 @@ def read_rows(values: Any, parameter: str, features: ModelFeatures) -> Input:
         return values
     if not isinstance(values, str | os.PathLike):
         return Input(_table(values, parameter), parameter=parameter)
-    kept = features.cache if isinstance(features.cache, str | os.PathLike) else cache_folder()
-    path = local_data(os.fspath(values), Path(kept, "datasets"))
-    return opened(Path(path), parameter, None, features)
+    return opened(local_path(values, features.cache), parameter, None, features)
 
 
 def _table(values: Any, parameter: str) -> pa.Table:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from uniproto.data.disk import local_data
 from uniproto.data.examples import as_text
 from uniproto.data.tables import require_column
 from uniproto.errors import InputFileError, InvalidInputError
-from uniproto.features.cache import cache_folder
+from uniproto.features.cache import local_path
 from uniproto.features.embedded import in_words
 from uniproto.lm.curation.words import letters_of
 from uniproto.lm.features.examples import LanguageExamples, read_examples
@@ -47,7 +46,7 @@ def read_rows(
     Without a column of sources all rows have the same: `all`, or the file's name if the column may
     be missing. Data sets on the Hugging Face hub are named as for `uniproto curate`.
     """
-    path = Path(local_data(str(path), cache_folder() / "datasets"))
+    path = local_path(path)
     examples = read_examples(path, named)
     wrong = [
         (row, reason)
