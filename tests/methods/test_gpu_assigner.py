@@ -11,7 +11,8 @@ import uniproto
 from uniproto import Compute, Problem, UniProto
 from uniproto.methods.search import gpu_assigner, search, starts
 from uniproto.methods.search.assigner import Assigner
-from uniproto.methods.search.gpu_assigner import GpuAssigner, assigner_of
+from uniproto.methods.search.cell_plan import RowCosts
+from uniproto.methods.search.gpu_assigner import GpuAssigner, GpuRowCosts, assigner_of
 
 N, K = 600, 7
 METRICS = ("euclidean", "sqeuclidean", "cosine", uniproto.RBF(2.0))
@@ -61,6 +62,11 @@ def test_every_pass_is_that_of_the_processor(
         cpu.costs_to_own(points, there.cells),
         atol=1e-2,  # the root of a square that should be 0
     )
+    for some in (rows, slice(30, 40)):
+        for targets in (slice(None), np.arange(5, N, 7)):
+            block, exact = (each(problem)._of(some, targets) for each in (GpuRowCosts, RowCosts))
+            np.testing.assert_allclose(block, exact, atol=1e-3)
+
     near = cpu.nearest_rows(points, 5)
     assert (gpu.nearest_rows(points, 5) == near).mean() > 0.95
     cells = [np.flatnonzero(there.cells == place) for place in range(K)]

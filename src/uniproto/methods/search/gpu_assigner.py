@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
 from uniproto.methods.search.assigner import Assigned, Assigner, are_points, slopes
+from uniproto.methods.search.cell_plan import RowCosts
+from uniproto.methods.search.exact_plan import Rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.gpu import product
 from uniproto.transport.balance import Dual, TargetCosts
@@ -22,6 +24,11 @@ _HELD = 8  # arrays of n × k numbers at most, at a time
 def assigner_of(problem: Problem) -> Assigner:
     """A level, with its passes over all targets on a GPU where there is one and they are long."""
     return GpuAssigner(problem) if suits_gpu(problem) else Assigner(problem)
+
+
+def row_costs_of(problem: Problem) -> RowCosts:
+    """What rows cost, computed on a GPU where the passes of an assigner are."""
+    return GpuRowCosts(problem) if suits_gpu(problem) else RowCosts(problem)
 
 
 def suits_gpu(problem: Problem) -> bool:
@@ -116,6 +123,25 @@ class GpuAssigner(Assigner):
         among = self._source if everyone else self._source.index_select(0, self._moved(rows))
         index = self._index(self._moved(points), among)
         return rows[index.nearest(np.arange(len(points)), count)[1]].T
+
+
+class GpuRowCosts(RowCosts):
+    """Blocks of costs come from the GPU; what compiled loops read is in main memory."""
+
+    def _of(self, rows: Rows | slice, targets: Any = slice(None)) -> NDArray[Any]:
+        import torch
+
+        costs: Any = self.problem.costs
+        index = self.problem.lists.index(costs)
+        assert isinstance(index, GpuIndex)
+        some, device = np.arange(self.problem.m)[rows], index.target.device
+        if isinstance(targets, slice):
+            block = index.whole_rows(torch.from_numpy(some).to(device))
+        else:
+            points = index.source.index_select(0, torch.from_numpy(some).to(device))
+            own = index.target.index_select(0, torch.from_numpy(targets).to(device))
+            block = GpuIndex(costs, points, own).every_cost()
+        return np.asarray(block.div_(self.unit).cpu().numpy())
 
 
 @dataclass(frozen=True)

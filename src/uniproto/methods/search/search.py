@@ -230,9 +230,9 @@ class _Search:
                 yield table.rows[found.members]
 
     def _with_cells(self, part: Problem, starts: list[Rows], carried: bool) -> None:
-        from uniproto.methods.search.cell_plan import CellPlan, RowCosts
+        from uniproto.methods.search.cell_plan import CellPlan
         from uniproto.methods.search.centres import move_to_medoids
-        from uniproto.methods.search.gpu_assigner import assigner_of
+        from uniproto.methods.search.gpu_assigner import assigner_of, row_costs_of
         from uniproto.methods.search.starts import (
             centres_pay,
             greedy_picks,
@@ -240,7 +240,7 @@ class _Search:
             work_of_centres,
         )
 
-        costs = RowCosts(part)
+        costs = row_costs_of(part)
         held, work = costs.problem_from_held, self._work(part)
         prices = None
         if carried:
