@@ -226,10 +226,8 @@ class SelectSpec(RowsSpec, LanguageSpec):
     sample: float | None = _how(
         Greedy, "sample", "greedy: compare random samples of rows; such as 0.1", metavar="EPSILON"
     )
-    reg: float = _how(Entropic, "reg", "plan entropic: its strength, λ")
-    iterations: int | None = _how(
-        Entropic, "iterations", "plan entropic: largest number of solver steps"
-    )
+    reg: float = setting_of(Entropic, "reg", group=_HOW)
+    iterations: int | None = setting_of(Entropic, "iterations", group=_HOW)
     seed: int = _how(Problem, "seed", "for methods that draw at random")
     checkpoint: bool = setting(False, "save progress, to resume after a kill", group="large inputs")
     target_sample: int | None = setting(

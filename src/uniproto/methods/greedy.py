@@ -30,10 +30,8 @@ class Entropic:
     in any (`marginal_violation`); where that is large, a warning says so.
     """
 
-    reg: float = setting(0.01, "plan entropic: strength of the entropy, λ")
-    iterations: int | None = setting(
-        None, "plan entropic: most steps of its solver (default: by the number of rows)"
-    )
+    reg: float = setting(0.01, "plan entropic: its strength, λ")
+    iterations: int | None = setting(None, "plan entropic: largest number of solver steps")
 
     def __post_init__(self) -> None:
         if not 0 < finite_number(self.reg) < math.inf:
@@ -64,11 +62,9 @@ class Greedy:
 
     name: ClassVar[str] = "greedy"
 
-    plan: str | Entropic = setting("extend", "of greedy, between picks: extend, resolve, entropic")
-    gains: str = setting("approx", f"of greedy: {', '.join(GAINS)}")
-    sample: float | None = setting(
-        None, "of greedy: compare random samples of the rows, the larger the smaller EPSILON"
-    )
+    plan: str | Entropic = "extend"
+    gains: str = "approx"
+    sample: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.plan, str) and self.plan == "entropic":

@@ -10,7 +10,6 @@ from uniproto.methods.contract import Picks
 from uniproto.methods.greedy import Greedy
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
-from uniproto.runtime.settings import setting
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class UniProto:
     name: ClassVar[str] = "uniproto"
     draws: ClassVar[bool] = False  # the seed hardly changes the cost
 
-    seconds: float | None = setting(None, "of uniproto: keep searching until SECONDS have passed")
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.seconds is not None:

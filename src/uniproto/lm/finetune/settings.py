@@ -109,12 +109,7 @@ class FinetuneSettings:
         Greedy.plan, "greedy: how the plan is updated", choices=(*PLANS, "entropic")
     )
     reg: float | None = setting_of(Entropic, "reg", default=None, group="selection")
-    iterations: int | None = setting_of(
-        Entropic,
-        "iterations",
-        group="selection",
-        help="plan entropic: largest number of solver steps",
-    )
+    iterations: int | None = setting_of(Entropic, "iterations", group="selection")
     loss: str | None = setting_of(SelectionConfig, "loss", group="selection")
     keep_small: bool | float | tuple[str, ...] | None = _selection(
         None, "small sources kept whole: a share, or A,B (docs)", metavar="SHARE", parse=read_small
