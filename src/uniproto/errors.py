@@ -277,14 +277,38 @@ def require_seconds(parameter: str, value: object, instead: str = "") -> float:
     uniproto.errors.InvalidInputError: 'certify' must be None or a positive number of seconds.
     Got -1 instead. Try 60.
     """
-    try:
-        limit = float(value) if isinstance(value, Real) else math.nan
-    except OverflowError:
-        limit = math.inf
-    if isinstance(value, bool) or not 0 < limit < math.inf:
+    limit = finite_number(value)
+    if isinstance(value, bool) or not limit > 0:
         constraint = f"must be {instead}a positive number of seconds"
         raise invalid(parameter, constraint, repr(value), "Try 60.")
     return limit
+
+
+def finite_number(value: Any) -> float:
+    """The value of a real number, or NaN for anything else.
+
+    >>> finite_number(10**400) > 0, finite_number("2") > 0, finite_number(2) > 0
+    (False, False, True)
+    """
+    if not isinstance(value, Real):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def require_positive(parameter: str, value: object, below: float = math.inf) -> None:
+    """Check a number above 0, and below a limit if there is one.
+
+    >>> require_positive("alpha", 2.0, below=1)
+    Traceback (most recent call last):
+    uniproto.errors.InvalidInputError: 'alpha' must lie between 0 and 1, not 2.0.
+    """
+    if isinstance(value, bool) or not 0 < finite_number(value) < below:
+        what = "be positive and finite" if below == math.inf else f"lie between 0 and {below}"
+        raise InvalidInputError(f"must {what}, not {value!r}.", parameter=parameter)
 
 
 def as_index(value: Any) -> int:

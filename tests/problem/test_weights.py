@@ -320,7 +320,7 @@ def test_changed_weights_are_noticed(run: Callable[..., tuple[int, str]]) -> Non
         ("pool.npy --target-weights density:q=x", "--target-weights must look like density:q=30"),
         ("pool.npy --target-weights density:q=0", "'q' must be at least 1"),
         ("pool.npy --target-weights density:q=70", "below the number of targets, 70"),
-        ("pool.npy --target-weights density:alpha=nan", "'alpha' must be above 0"),
+        ("pool.npy --target-weights density:alpha=nan", "'alpha' must be positive"),
         ("pool.npy --target-weights other", "--target-weights needs a table"),
     ],
 )

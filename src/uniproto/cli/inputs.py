@@ -26,8 +26,8 @@ from uniproto.features.compared_rows import opened
 from uniproto.features.files import WHOLE_FOLDER
 from uniproto.features.model_features import Images, Text
 from uniproto.methods import Entropic, Greedy, UniProto, as_method
-from uniproto.problem.checks import AUTO
-from uniproto.problem.near import NearRows, require_distance, rows_near, vectors_near
+from uniproto.problem.checks import AUTO, require_distance
+from uniproto.problem.near import NearRows, rows_near, vectors_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import (
     RBF,

@@ -10,8 +10,7 @@ import numpy as np
 
 from uniproto.comparing.compare import method_label, small_problem, warms_up
 from uniproto.comparing.results import KPath, as_seeds
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InfeasibleError, InvalidInputError, as_index
+from uniproto.errors import InfeasibleError, InvalidInputError, as_index, finite_number
 from uniproto.methods import Method, Random, as_method
 from uniproto.problem.problem import (
     Problem,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import glob
-import math
 import os
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -176,21 +174,6 @@ def as_rows(values: Any, parameter: str, m: int) -> NDArray[np.intp]:
     if len(np.unique(rows)) < len(rows):
         raise InvalidInputError("must not repeat a row. Remove the repeats.", parameter=parameter)
     return rows.astype(np.intp)
-
-
-def finite_number(value: Any) -> float:
-    """The value of a real number, or NaN for anything else.
-
-    >>> finite_number(10**400) > 0, finite_number("2") > 0, finite_number(2) > 0
-    (False, False, True)
-    """
-    if not isinstance(value, Real):
-        return math.nan
-    try:
-        number = float(value)
-    except OverflowError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
 
 
 def float_type(dtype: np.dtype[Any]) -> type:

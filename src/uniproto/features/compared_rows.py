@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_matrix, existing_path, finite_number, is_table
+from uniproto.data.arrays import as_matrix, existing_path, is_table
 from uniproto.data.columns import arrow_table, as_table, require_columns, split_names
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import Input, feature_columns, no_table, read_content
@@ -20,6 +20,7 @@ from uniproto.errors import (
     InvalidInputError,
     UniprotoError,
     asking,
+    finite_number,
     require_name,
     unknown_name,
 )

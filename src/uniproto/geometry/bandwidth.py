@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, finite_number
 
 AUTO = "auto"
 AUTO_SHARE = 0.25  # of the median distance; docs/bandwidth.md has the study

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InvalidInputError
+from uniproto.errors import InvalidInputError, require_positive
 from uniproto.geometry.blocks import row_blocks
 from uniproto.methods.contract import Picks
 from uniproto.methods.picking import need_features, pick_in_order
@@ -42,10 +41,7 @@ class DSIR:
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < finite_number(self.smoothing) < np.inf:
-            raise InvalidInputError(
-                f"must be positive and finite, not {self.smoothing}.", parameter="smoothing"
-            )
+        require_positive("smoothing", self.smoothing)
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
         costs = need_features(problem, self.name)

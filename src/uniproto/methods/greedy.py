@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InvalidInputError, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name, require_positive
 from uniproto.methods.contract import Picks
 from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
@@ -34,10 +33,7 @@ class Entropic:
     iterations: int | None = setting(None, "plan entropic: largest number of solver steps")
 
     def __post_init__(self) -> None:
-        if not 0 < finite_number(self.reg) < math.inf:
-            raise InvalidInputError(
-                f"must be positive and finite, not {self.reg!r}.", parameter="reg"
-            )
+        require_positive("reg", self.reg)
         if self.iterations is not None:
             require_int("iterations", self.iterations, too_small="Try 100.")
 
@@ -74,10 +70,8 @@ class Greedy:
         require_name("gains", self.gains, GAINS)
         if self.gains == "exact" and isinstance(self.plan, Entropic):
             raise InvalidInputError("must be 'approx' with plan=Entropic(…).", parameter="gains")
-        if self.sample is not None and not 0 < finite_number(self.sample) < 1:
-            raise InvalidInputError(
-                f"must lie between 0 and 1, not be {self.sample!r}.", parameter="sample"
-            )
+        if self.sample is not None:
+            require_positive("sample", self.sample, below=1)
 
     @property
     def draws(self) -> bool:

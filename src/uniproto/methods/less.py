@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InvalidInputError, require_int
+from uniproto.errors import InvalidInputError, finite_number, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks

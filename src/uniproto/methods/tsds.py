@@ -13,8 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
-from uniproto.errors import InvalidInputError, require_int
+from uniproto.errors import require_int, require_positive
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
@@ -56,16 +55,10 @@ class TSDS:
     bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < finite_number(self.alpha) < 1:
-            raise InvalidInputError(
-                f"must lie between 0 and 1, not be {self.alpha!r}.", parameter="alpha"
-            )
-        for name in ("scale", "bandwidth"):
-            value = getattr(self, name)
-            if value is not None and not 0 < finite_number(value) < np.inf:
-                raise InvalidInputError(
-                    f"must be positive and finite, not {value!r}.", parameter=name
-                )
+        require_positive("alpha", self.alpha, below=1)
+        require_positive("scale", self.scale)
+        if self.bandwidth is not None:
+            require_positive("bandwidth", self.bandwidth)
         require_int("neighbours", self.neighbours)
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:

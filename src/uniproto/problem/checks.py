@@ -10,12 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_matrix, as_rows, finite_number, float_type
-from uniproto.errors import (
-    DataWarning,
-    InvalidInputError,
-    warn_of_data,
-)
+from uniproto.data.arrays import as_matrix, as_rows, float_type
+from uniproto.errors import DataWarning, InvalidInputError, finite_number, warn_of_data
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
@@ -181,12 +177,7 @@ def twin_distance(
     if min_distance is None:
         return None
     if not (isinstance(min_distance, str) and min_distance == AUTO):
-        if isinstance(min_distance, bool | str) or not finite_number(min_distance) >= 0:
-            raise InvalidInputError(
-                f"must be 'auto' or a distance of at least 0 (got {min_distance!r}).",
-                parameter="min_distance",
-            )
-        return float(min_distance)
+        return require_distance(min_distance, "min_distance", "'auto' or ")
     every = np.delete(np.arange(costs.shape[0]), without)
     rows, others = (
         every[np.unique(np.linspace(0, len(every) - 1, count).astype(np.intp))]
@@ -194,6 +185,15 @@ def twin_distance(
     )
     typical = np.median([np.median(costs.twin_distances(int(row), others)) for row in rows])
     return _NEAR_DUPLICATE * float(typical)
+
+
+def require_distance(distance: Any, name: str, instead: str = "") -> float:
+    """Check a distance; `instead` is what else the caller would have taken."""
+    if isinstance(distance, bool) or not finite_number(distance) >= 0:
+        raise InvalidInputError(
+            f"must be {instead}a distance of at least 0 (got {distance!r}).", parameter=name
+        )
+    return float(distance)
 
 
 def rows_to_choose(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import finite_number
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import Costs, metric_name
 from uniproto.geometry.metrics import OF_FEATURES
-from uniproto.problem.checks import checked_costs
+from uniproto.problem.checks import checked_costs, require_distance
 from uniproto.runtime.threads import parallel_for
 
 if TYPE_CHECKING:
@@ -86,15 +85,6 @@ def vectors_near(
     """The same of rows that a model has turned into vectors, where it could."""
     near = rows_near(source.vectors, others.vectors, distance, metric=metric)
     return replace(near, rows=source.rows[near.rows], nearest=others.rows[near.nearest])
-
-
-def require_distance(distance: Any, name: str) -> float:
-    """Refuse a value that is not a distance."""
-    if isinstance(distance, bool) or not finite_number(distance) >= 0:
-        raise InvalidInputError(
-            f"must have a distance of at least 0 (got {distance!r}).", parameter=name
-        )
-    return float(distance)
 
 
 def near_targets(costs: Costs, distance: float) -> NearRows:

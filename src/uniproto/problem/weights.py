@@ -17,8 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels, finite_number
-from uniproto.errors import InvalidInputError, require_int, require_name, unknown_name
+from uniproto.data.arrays import as_labels
+from uniproto.errors import (
+    InvalidInputError,
+    require_int,
+    require_name,
+    require_positive,
+    unknown_name,
+)
 from uniproto.geometry.blocks import EVERY, row_blocks
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import rows_at_once
@@ -74,10 +80,7 @@ class Density:
 
     def __post_init__(self) -> None:
         require_int("q", self.q)
-        if isinstance(self.alpha, bool) or not finite_number(self.alpha) > 0:
-            raise InvalidInputError(
-                f"must be above 0 and finite (got {self.alpha!r}).", parameter="alpha"
-            )
+        require_positive("alpha", self.alpha)
 
     def __str__(self) -> str:
         """The notation of the command line.

@@ -23,8 +23,7 @@ from uniproto.geometry.bandwidth import MedianShare
 from uniproto.geometry.costs import FEATURE_METRICS, checked_bandwidth, metric_name
 from uniproto.geometry.lists import DEVICES
 from uniproto.methods import FasterPAM, Method, Random, as_method
-from uniproto.problem.checks import AUTO
-from uniproto.problem.near import require_distance
+from uniproto.problem.checks import AUTO, require_distance
 from uniproto.problem.problem import ProblemOptions, Unpack, takes_problem_options
 from uniproto.problem.values import (
     RBF,

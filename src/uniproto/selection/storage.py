@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.certificate.certificate import Certificate
-from uniproto.data.arrays import finite_number, is_table
+from uniproto.data.arrays import is_table
 from uniproto.data.files import require_regular_file
-from uniproto.errors import InputFileError, UniprotoError
+from uniproto.errors import InputFileError, UniprotoError, finite_number
 from uniproto.features.compared_rows import Given
 from uniproto.features.preparation import Preparation
 from uniproto.geometry.costs import MATRIX_METRICS

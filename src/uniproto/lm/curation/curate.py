@@ -38,7 +38,8 @@ from uniproto.lm.features.example_values import Gradients, HiddenStates
 from uniproto.lm.features.language import NO_ANSWER, what_is_wrong_with
 from uniproto.methods import Method, as_method
 from uniproto.methods.dsir import DSIR
-from uniproto.problem.near import NearRows, near_targets, require_distance, vectors_near
+from uniproto.problem.checks import require_distance
+from uniproto.problem.near import NearRows, near_targets, vectors_near
 from uniproto.problem.problem import Problem, ProblemOptions
 from uniproto.problem.values import Compute, Limits, NamedColumns
 from uniproto.select import run_method

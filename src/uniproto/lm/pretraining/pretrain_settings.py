@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from uniproto.errors import InvalidInputError, require_int, require_name
+from uniproto.errors import InvalidInputError, require_int, require_name, require_positive
 from uniproto.runtime.settings import setting
 
 METHODS = ("uniproto", "colm", "greats", "gradnorm", "maxloss", "random", "full")
@@ -138,11 +138,8 @@ class StepSettings:
                 f"must not exceed pool={self.pool} (got {self.anchors}).", parameter="anchors"
             )
         for name in ("reg", "learning_rate", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InvalidInputError(
-                    f"must be a finite number above 0, not {value}.", parameter=name
-                )
+            if (value := getattr(self, name)) is not None:
+                require_positive(name, value)
         if not 0 <= self.weight_decay < math.inf:
             raise InvalidInputError("must be at least 0.", parameter="weight_decay")
         if self.schedule == "cosine" and (self.steps is None or self.steps <= self.warmup):
