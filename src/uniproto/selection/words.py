@@ -41,8 +41,9 @@ def summary(selection: Selection, problem: Problem | None) -> str:
         rule = "" if details.updated is None else details.updated.condition(k)
         words = str(certificate).replace("no choice can", f"no choice{rule} can")
         lines.append(f"  certificate             {words}")
+    weighing = np.count_nonzero(selection.plan.sum(axis=0))  # rows without a vector weigh nothing
     lines.append(
-        f"  each represents         {_share(n / k)} targets by weight, on average parts of "
+        f"  each represents         {_share(weighing / k)} targets by weight, on average parts of "
         f"{_share(selection.plan.nnz / k)} different ones"
     )
     if (why := details.note("metric_from")) is not None:
@@ -67,8 +68,8 @@ def summary(selection: Selection, problem: Problem | None) -> str:
         if (more := len(columns) - _MOST_COLUMNS) > 0:
             columns = [*columns[:_MOST_COLUMNS], f"… and {more} more"]
         lines.append("  columns                 " + f"\n{'':26}".join(columns))
-    spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in details.timings.items())
-    lines.append(f"  time                    {spent}")
+    spent = [f"{name} {took:.3g} s" for name, took in details.timings.items() if took >= 0.001]
+    lines.append(f"  time                    {', '.join(spent) or 'below 1 ms'}")
     return "\n".join(map(printable, "\n".join(lines).split("\n")))  # a record may say anything
 
 
