@@ -360,7 +360,7 @@ def test_refusals(run: Run, arguments: str, said: str) -> None:
     [
         ("t.parquet -o v.csv", "must end in .parquet"),
         ("pics/p0.png -o v.parquet", "is a single picture"),
-        ("none.csv -o v.parquet", "cannot be opened"),
+        ("none.csv -o v.parquet", "there is no such file"),
         ("kept.parquet -o v.parquet", "has a column 'embedding' already"),
     ],
 )

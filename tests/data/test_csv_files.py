@@ -129,3 +129,29 @@ def test_the_command_says_how_it_read_a_file(capsys: pytest.CaptureFixture[str])
     expected = uniproto.select(FRAME, 5).indices.tolist()
     for folder in ("out", "named"):
         assert uniproto.Selection.load(folder).indices.tolist() == expected
+
+
+def test_nameless_columns_without_values_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.csv"
+    path.write_text("a,b,,,\n1,2,,,\n3,4,NA,,\n")
+    assert content(path).column_names == ["a", "b"]
+    path.write_text("a,,\n1,2,3\n")
+    with pytest.raises(InputFileError, match="the empty name"):
+        content(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_quotes_that_are_never_closed(encoding: str, tmp_path: Path) -> None:
+    """Otherwise all rows after them would be part of one text, without a word."""
+    path = tmp_path / "notes.csv"
+    path.write_text('a,note\n1,"good"\n2,"bad\n3,all\n4,these\n', encoding=encoding)
+    with pytest.raises(InputFileError, match='never closed: "bad'):
+        content(path)
+    path.write_text('a,note\n1,good\n2,"two\nlines"\n', encoding=encoding)
+    assert content(path).column("note").to_pylist() == ["good", "two\nlines"]
+
+
+def test_errors_of_a_spreadsheet_are_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.csv"
+    path.write_text("a,b\n1,2\n#DIV/0!,3\n5,#REF!\n")
+    assert content(path).to_pydict() == {"a": [1, None, 5], "b": [2, 3, None]}

@@ -17,8 +17,9 @@ from uniproto.errors import InputFileError, InvalidInputError, UniprotoError, un
 
 ROW_NUMBERS = {b"uniproto": b"row numbers"}  # of a table whose unnamed column was left out
 # Strings for missing values among numbers or dates.
+_ERRORS = ["#n/a", "#div/0!", "#name?", "#null!", "#num!", "#ref!", "#value!"]  # of spreadsheets
 GAP_WORDS = frozenset(
-    ("", "?", "-", "--", ".", "..", "na", "n/a", "#n/a", "nan", "nat", "null", "none", "missing")
+    ["", "?", "-", "--", ".", "..", "na", "n/a", "nan", "nat", "null", "none", "missing", *_ERRORS]
 )
 GAPS = sorted({form(word) for word in GAP_WORDS for form in (str, str.upper, str.title)} | {"NaN"})
 
@@ -158,8 +159,9 @@ def checked_table(table: pa.Table, path: Path) -> pa.Table:
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise InputFileError(
-            f"{path}: every column must have a name of its own, and {', '.join(twice)} is there "
-            "more than once. Rename the columns; a .csv file needs a first line of names."
+            f"{path}: every column must have a name of its own, and "
+            f"{', '.join(name or 'the empty name' for name in twice)} is there more than once. "
+            "Rename the columns; a .csv file needs a first line of names."
         )
     return table
 

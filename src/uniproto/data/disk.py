@@ -48,9 +48,12 @@ def parquet_files(path: Path) -> list[Path]:
     else:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise InputFileError(
-            f"{path}: there are no .parquet files. Check the path, and quote a pattern."
-        )
+        if path.is_dir():
+            raise InputFileError(
+                f"{path} is a folder without .parquet files. Name a file, or add --images for "
+                "pictures."
+            )
+        raise InputFileError(f"{path}: no file matches. Check the path, and quote a pattern.")
     return files
 
 

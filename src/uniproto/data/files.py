@@ -88,7 +88,7 @@ def unreadable(path: Path, error: BaseException) -> InputFileError:
     """The error for a file whose content does not match its extension.
 
     >>> print(unreadable(Path("pool.csv"), ValueError("odd quote\\nin line 3")))
-    pool.csv could not be read as .csv (odd quote). Is it complete, and UTF-8 where it is text?
+    pool.csv could not be read as .csv (odd quote). Is it complete, and UTF-8?
     """
     ragged = re.search(r"Expected (\d+) columns, got (\d+): (.*)", first_line(error))
     if ragged is not None:
@@ -97,9 +97,10 @@ def unreadable(path: Path, error: BaseException) -> InputFileError:
             f"{path} has a line of {found} columns, and others of {expected}: {line[:80]}. Close "
             "its quotes, or add what is missing."
         )
+    is_text = path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".zst")
     return InputFileError(
-        f"{path} could not be read as {path.suffix} ({first_line(error)}). Is it complete, and "
-        "UTF-8 where it is text?"
+        f"{path} could not be read as {path.suffix} ({first_line(error)}). Is it complete"
+        f"{', and UTF-8' if is_text else ''}?"
     )
 
 

@@ -239,6 +239,8 @@ def read_content(
         )
     if reader is not read_csv or not path.exists():
         digest = content_digest(path)
+    if path.is_file() and not path.stat().st_size:
+        raise InputFileError(f"{path} is empty. Check how it was written or filtered.")
     try:
         if reader is read_csv:  # which looks at the file once
             return read_csv(path, memory, encoding)
@@ -295,8 +297,9 @@ def file_digest(path: Path) -> str:
     try:
         return sha256_of(path)
     except OSError as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise InputFileError(f"{path} cannot be opened ({reason}). Check it.") from error
+        if isinstance(error, FileNotFoundError):
+            raise InputFileError(f"{path}: there is no such file. Check the path.") from error
+        raise InputFileError(f"{path} cannot be opened ({error.strerror}). Check it.") from error
 
 
 def content_digest(path: Path) -> str:

@@ -109,7 +109,8 @@ def read_csv(
     data = mapped(path)
     form = csv_form(path, data, encoding)
     texts = _may_be_codes(data, form)
-    table = checked_table(_csv_table(data, form, texts), path)
+    table = checked_table(_without_blank(_csv_table(data, form, texts)), path)
+    _require_closed_quotes(table, data, path)
     for place, name in enumerate(table.column_names):
         if name in texts:
             table = table.set_column(place, name, _typed(table.column(place), form))
@@ -225,19 +226,40 @@ def _without_thousands(table: pa.Table) -> pa.Table:
     return table
 
 
+def _without_blank(table: pa.Table) -> pa.Table:
+    """The table without columns that have neither a name nor a value, which spreadsheets write."""
+    gaps = pa.array(GAPS)
+    for place in reversed(range(table.num_columns)):
+        values = table.column(place)
+        if not table.field(place).name and (
+            values.null_count == len(values)
+            or (is_text(values.type) and pc.all(pc.is_in(values, gaps)).as_py())
+        ):
+            table = table.remove_column(place)
+    return table
+
+
+def _require_closed_quotes(table: pa.Table, data: pa.Buffer, path: Path) -> None:
+    """Refuse a text whose quotes are never closed: all rows after it would be part of it."""
+    last = table.column(-1)[-1].as_py() if all(table.shape) else None
+    if isinstance(last, str) and "\n" in last:
+        end = bytes(data[max(data.size - 8, 0) :]).rstrip(b"\r\n\0")
+        if not end.endswith(b'"'):
+            raise InputFileError(
+                f'{path}: the quotes of a text are never closed: "{last.split(chr(10))[0][:80]}. '
+                "Close them."
+            )
+
+
 def _without_index(table: pa.Table) -> pa.Table:
-    """The table without nameless columns: row numbers in front, and empty ones behind."""
+    """The table without nameless columns, but for a first one that holds more than row numbers."""
     for place in reversed(range(table.num_columns)):
         if table.field(place).name:
             continue
         values = table.column(place)
         counts = pa.types.is_integer(values.type) and not values.null_count
-        if values.null_count == len(values) or (
-            counts and place == 0 and (np.diff(values.to_numpy()) == 1).all()
-        ):
-            table = table.remove_column(place)
-            if counts:
-                table = table.replace_schema_metadata(ROW_NUMBERS)
+        if counts and place == 0 and (np.diff(values.to_numpy()) == 1).all():
+            table = table.remove_column(place).replace_schema_metadata(ROW_NUMBERS)
         elif place == 0 and "index" not in table.column_names:
             table = table.rename_columns(["index", *table.column_names[1:]])
     return table

@@ -109,7 +109,10 @@ def plain_numbers(
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / unit
     if np.isinf(numbers).any():
         row = int(np.argmax(np.isinf(numbers)))
-        raise InvalidInputError(f"Column {name!r} must be free of infinity. Drop row {row}.")
+        raise InvalidInputError(
+            f"Column {name!r} must be free of infinity. Drop rows such as {row}, or leave it empty "
+            "there."
+        )
     return np.asarray(numbers, np.float64)
 
 

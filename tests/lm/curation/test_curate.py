@@ -511,7 +511,7 @@ def unloaded(monkeypatch, tmp_path):
         (TARGET_ROWS, ["--at-least", "source:add=100"], K, "--at-least for source 'add'"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "near"], K, "such as FILE 0.05"),
         (TARGET_ROWS, ["--exclude-near", "wanted.jsonl", "-1"], K, "a distance of at least 0"),
-        (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl cannot be opened"),
+        (TARGET_ROWS, ["--exclude-near", "gone.jsonl", "0.1"], K, "gone.jsonl: there is no such"),
         (TARGET_ROWS, ["--min-distance", "-1"], K, "--min-distance must be 'auto' or a"),
         (TARGET_ROWS, ["--seed", "-1"], K, "--seed must be at least 0"),
         (TARGET_ROWS, ["--memory", "lots"], K, "--memory must be an amount"),
@@ -544,7 +544,7 @@ def test_a_folder_is_no_file_of_examples(model, unloaded, capsys):
     Path("folder").mkdir()
     shutil.copy("pool.jsonl", "folder")
     assert curate(model, pool="folder") == 2
-    assert "folder: there are no .parquet files" in capsys.readouterr().err
+    assert "folder is a folder without .parquet files" in capsys.readouterr().err
     Path("folder/one.png").touch()
     assert curate(model, target="folder") == 2
     assert "Pass --images" in capsys.readouterr().err

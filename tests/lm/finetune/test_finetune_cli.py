@@ -445,7 +445,7 @@ def test_short_memory(model_folder, data, tmp_path, method):
         (("--scheduler", "cosine_with_min_lr"), "training arguments"),
         (("--validation", "1.5"), "--validation must lie between"),
         (("--scheduler", "zigzag"), "training arguments"),
-        (("--data", "/nowhere.jsonl"), "cannot be opened (there is no such file)"),
+        (("--data", "/nowhere.jsonl"), "there is no such file"),
         (("--data", "table.txt"), "must end in one of .csv, .json"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
