@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,15 @@ def test_all_rows_that_may_be_chosen_need_no_search() -> None:
     assert given.indices.tolist() == [5, 2, 9]
     assert given.details.proof == "no other rows may be chosen"
     assert given.improve(0.1).indices.tolist() == [5, 2, 9]
+
+
+def test_the_bound_of_the_only_choice_is_below_its_cost_before_rounding() -> None:
+    for seed in range(30):
+        costs = np.random.default_rng(seed).lognormal(0, 20, 3)
+        found = uniproto.select([costs, costs], 2, metric="precomputed", certify=True)
+        assert found.certificate is not None
+        true = sum(map(Fraction, costs.tolist()), Fraction()) / 3
+        assert Fraction(found.certificate.lower_bound) <= true
 
 
 def test_blocks_keep_every_condition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.rounded_costs import error_of_mean
 from uniproto.methods.contract import Optimum
+from uniproto.methods.search.exact_plan import LEAST_GAIN
 from uniproto.methods.search.line import best_on_line, can_solve_on_line
 from uniproto.methods.search.table import (
-    LEAST_GAIN,
     Numbers,
     Positions,
     SolvedSet,
@@ -77,7 +77,7 @@ def prove(
     if (line := can_solve_on_line(problem)) is not None:
         proof: Optimum | None = Optimum(_ON_LINE, best_on_line(problem, line)[1])
     elif count_of_sets(problem) == 1:
-        proof = _optimum(problem, _NO_CHOICE, transport(problem, rows).cost)
+        proof = _optimum(problem, _NO_CHOICE, transport(problem, rows).cost * (1 - LEAST_GAIN))
     elif may_be_proven(problem):
         table = Table(problem, budget)
         positions = table.positions_of(rows)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from uniproto.methods.search.exact_plan import LEAST_GAIN
 from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget
 from uniproto.transport.exact import import_ot, partial_plan
 
-LEAST_GAIN = 1e-9  # of the cost: what is better by less is the same
 _TRUSTED = 3e-10  # of the cost: a plan whose prices leave a wider gap is solved anew
 _EPS = float(np.finfo(np.float64).eps)
 _ITERATIONS = 10_000_000

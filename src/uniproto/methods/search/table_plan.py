@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.methods.search.exact_plan import Numbers, Rows
-from uniproto.methods.search.table import LEAST_GAIN, Solved, SolvedSet, Table
+from uniproto.methods.search.exact_plan import LEAST_GAIN, Numbers, Rows
+from uniproto.methods.search.table import Solved, SolvedSet, Table
 from uniproto.problem.allowed import Allowed, Pool
 from uniproto.transport.exact import partial_plan
 
