@@ -557,7 +557,7 @@ def test_pictures_on_the_page_without_pillow(monkeypatch: pytest.MonkeyPatch) ->
 
     def without(name: str, *rest: Any, **options: Any) -> Any:
         if name.split(".")[0] == "PIL":
-            raise ImportError(name)
+            raise ModuleNotFoundError(name)
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)

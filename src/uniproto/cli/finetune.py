@@ -13,7 +13,7 @@ from uniproto.cli.parser import add_settings, flag_of, kinds_of, number, parse_i
 from uniproto.errors import (
     InputFileError,
     InvalidInputError,
-    MissingExtraError,
+    needing,
     printable,
     require_name,
 )
@@ -91,10 +91,8 @@ def run(options: argparse.Namespace) -> None:
 
 def read_config(path: str) -> dict[str, Any]:
     """Options of the command from a YAML file: `learning-rate: 2e-5`, one per line."""
-    try:
+    with needing("A --config file", "train"):
         import yaml
-    except ModuleNotFoundError as error:  # pragma: no cover
-        raise MissingExtraError("A --config file", "train") from error
     try:
         found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -30,6 +30,7 @@ from uniproto.methods import as_method
 from uniproto.methods.search.prove import prove
 from uniproto.problem.keep import least_kept
 from uniproto.problem.problem import Problem
+from uniproto.report.targets import arc_costs
 from uniproto.report.words import counted
 from uniproto.runs.publish import place_of, read_published
 from uniproto.runs.records import plain
@@ -269,14 +270,12 @@ def _paid(result: Result) -> tuple[NDArray[np.float64], float]:
 
     Costs come from the differences of two rows, so that a third one, however far, puts none off.
     """
-    costs, plan = result.problem.costs, result.selection.plan
-    found, rounding = np.zeros(result.problem.k), 0.0
-    for place, row in enumerate(result.selection.indices):
-        part = slice(plan.indptr[place], plan.indptr[place + 1])
-        paid = costs.exact_block(np.array([row]), plan.indices[part])
-        least, most = (extreme_costs(costs, paid, side)[0] for side in (-1, 1))
-        found[place] = paid[0] @ plan.data[part]
-        rounding += float((most - least) @ plan.data[part])
+    costs, plan, k = result.problem.costs, result.selection.plan, result.problem.k
+    arcs = arc_costs(result.problem, result.selection.indices, plan)
+    least, most = (extreme_costs(costs, arcs, side) for side in (-1, 1))
+    rounding = float((most - least) @ plan.data)
+    places = np.repeat(np.arange(k), np.diff(plan.indptr))
+    found = np.bincount(places, arcs * plan.data, minlength=k).astype(np.float64)
     return found, min(rounding, _SHARES * found.sum() + _BOUNDED.get(costs.metric, 0.0))
 
 

@@ -74,6 +74,11 @@ def take_rows(values: Any, rows: NDArray[np.integer[Any]]) -> Any:
     return values[rows.tolist()] if is_table(values) else values[rows]
 
 
+def dense(rows: Any, dtype: Any = None) -> NDArray[Any]:
+    """Rows as an array, also those of a sparse matrix."""
+    return np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype)
+
+
 def as_labels(values: Any, parameter: str, length: int) -> NDArray[Any]:
     """One label per row, as a NumPy array."""
     labels = _plain_array(values, parameter, "must hold one label per row")

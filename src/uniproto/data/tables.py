@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import is_table, take_rows
+from uniproto.data.arrays import dense, is_table, take_rows
 from uniproto.data.columns import (
     arrow_table,
     checked_table,
@@ -187,9 +187,8 @@ def rows_as_table(values: Any, rows: NDArray[Any], most: int | None = None) -> p
         return arrow_table(some, "source")
     if hasattr(some, "detach"):
         some = some.detach().cpu().float()
-    dense = some.toarray() if hasattr(some, "toarray") else np.asarray(some)
-    dense = dense.reshape(len(rows), -1)[:, :most]  # of texts, there is one for each row
-    return pa.table({f"x{place}": column for place, column in enumerate(dense.T)})
+    values = dense(some).reshape(len(rows), -1)[:, :most]  # of texts, there is one for each row
+    return pa.table({f"x{place}": column for place, column in enumerate(values.T)})
 
 
 def column_values(values: pa.ChunkedArray, name: str, parameter: str, owner: str) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.data.files import first_line, is_endless
-from uniproto.errors import InputFileError, MissingExtraError
+from uniproto.errors import InputFileError, needing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -153,10 +153,8 @@ def upright(image: Any) -> Image:
 
 
 def require_pillow(purpose: str) -> None:
-    try:
+    with needing(purpose, "images"):
         import PIL  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(purpose, "images") from error
 
 
 @contextmanager

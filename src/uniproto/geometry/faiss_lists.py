@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, MissingExtraError
+from uniproto.errors import InvalidInputError, needing
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import nearest
 from uniproto.geometry.distances import Angles, Products
@@ -50,10 +50,8 @@ class FaissLists:
                 f"must be 'exact' for rows of length {reach:.3g}, or rescale the features.",
                 parameter="neighbours",
             )
-        try:
+        with needing("neighbours='faiss'", "faiss"):
             import faiss  # noqa: F401
-        except ImportError:
-            raise MissingExtraError("neighbours='faiss'", "faiss") from None
         self._found = self._wanted = 0
 
     def index(self, costs: Costs, columns: NDArray[np.intp] | None = None) -> _FaissIndex:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.errors import InvalidInputError, MissingExtraError, require_int
+from uniproto.errors import InvalidInputError, needing, require_int
 from uniproto.geometry.blocks import EVERY
 from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.methods.contract import Picks
@@ -46,10 +46,8 @@ class FasterPAM:
         require_int("iterations", self.iterations, too_small="Try 100.")
 
     def pick(self, problem: Problem, progress: Progress) -> Picks:
-        try:
+        with needing(f"method={self.name!r}", "compare"):
             from kmedoids import fasterpam
-        except ImportError:
-            raise MissingExtraError(f"method={self.name!r}", "compare") from None
         self.check(problem)
         costs, free = problem.costs, problem.candidates
         if len(free) < problem.m:

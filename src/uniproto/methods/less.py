@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.data.arrays import dense
 from uniproto.errors import InvalidInputError, finite_number, require_int
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.feature_costs import FeatureCosts
@@ -82,7 +82,6 @@ class LESS:
 
     def _unit_parts(self, rows: Any) -> NDArray[np.float64]:
         """Rows whose parts, one for each checkpoint, all have length 1; a part of zeros stays."""
-        dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
-        parts = dense.astype(np.float64).reshape(len(dense), self.checkpoints, -1)
+        parts = dense(rows).astype(np.float64).reshape(rows.shape[0], self.checkpoints, -1)
         lengths = np.linalg.norm(parts, axis=2, keepdims=True)
-        return np.divide(parts, lengths, out=parts, where=lengths > 0).reshape(len(dense), -1)
+        return np.divide(parts, lengths, out=parts, where=lengths > 0).reshape(len(parts), -1)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_matrix, as_rows, float_type
+from uniproto.data.arrays import as_matrix, as_rows, dense, float_type
 from uniproto.errors import DataWarning, InvalidInputError, finite_number, warn_of_data
 from uniproto.geometry.blocks import row_blocks
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
@@ -82,7 +82,7 @@ def metric_for(rows: Any) -> str:
     if width > _FEW_COLUMNS:
         return "cosine"
     some = rows[:: max(1, rows.shape[0] // _SAMPLED_SCALES)]
-    some = np.asarray(some.toarray() if sp.issparse(some) else some, dtype=np.float64)
+    some = dense(some, np.float64)
     with np.errstate(over="ignore"):
         lengths = np.sqrt((some * some).sum(axis=1))
     unit = width > 1 and bool((np.abs(lengths - 1) <= _OF_LENGTH_ONE).all())

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 
-from uniproto.data.arrays import take_rows
+from uniproto.data.arrays import dense, take_rows
 from uniproto.data.columns import arrow_table
 from uniproto.features.column_values import plain_column
 from uniproto.features.preparation import Preparation, PreparedColumn
@@ -278,7 +278,7 @@ def _fit(rows: Any) -> tuple[Any, NDArray[np.float64]]:
         middle: Any = 0.0
         total = float(rows.power(2).mean(axis=0).sum() - np.square(rows.mean(axis=0)).sum())
     else:
-        rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+        rows = dense(rows)
         middle = rows.mean(axis=0)
         rows = rows - middle
         total = float(np.square(rows).mean(axis=0).sum())
@@ -290,7 +290,7 @@ def _fit(rows: Any) -> tuple[Any, NDArray[np.float64]]:
 
     def transform(some: Any) -> NDArray[np.float64]:
         if not stays_sparse:
-            some = (some.toarray() if sp.issparse(some) else some) - middle
+            some = dense(some) - middle
         return _two(np.asarray(some @ components.T, np.float64))
 
     return transform, shares

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from uniproto.errors import (
     InfeasibleError,
     InvalidInputError,
-    MissingExtraError,
     UniprotoError,
+    needing,
     require_int,
 )
 from uniproto.features.embedded import Model, ReadItem
@@ -189,10 +189,8 @@ def _on_one_core(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-    try:
+    with needing("Selecting on Ray", "ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError("Selecting on Ray", "ray") from error
     return ray
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import take_rows
+from uniproto.data.arrays import dense, take_rows
 from uniproto.data.columns import arrow_table
 from uniproto.errors import InvalidInputError
 from uniproto.features.preparation import Preparation
@@ -145,14 +145,14 @@ def drift(selection: Selection, problem: Problem, new: Problem, *, seed: int = 0
     draw = np.random.default_rng([selection.details.seed, seed, 8])
     parts = [np.sort(draw.permutation(each.n)[:_SAMPLED]) for each in both]
     old, rows = (
-        _dense(each.costs.originals[1][part])  # type: ignore[attr-defined]
+        dense(each.costs.originals[1][part], np.float64)  # type: ignore[attr-defined]
         for each, part in zip(both, parts, strict=True)
     )
     costs: Any = problem.costs
-    ask = _Costs(metric, problem.given, _dense(costs.originals[0][selection.indices]))
+    ask = _Costs(metric, problem.given, dense(costs.originals[0][selection.indices], np.float64))
     found = _compared(ask, selection.indices, old, rows, draw)
-    together = _prepared_together(both, parts) or (old, rows)
-    return replace(found, p_value=p_value(*together, metric, selection.k, draw))
+    first, second = _prepared_together(both, parts) or (old, rows)
+    return replace(found, p_value=p_value(first, second, metric, selection.k, draw))
 
 
 def _compared(
@@ -291,7 +291,3 @@ def p_value(old: Numbers, new: Numbers, metric: Any, k: int, draw: np.random.Gen
     ranks = [(values[:, None] <= values).mean(axis=1) for values in found]
     least = np.min(ranks, axis=0)
     return float((least <= least[0]).mean())
-
-
-def _dense(rows: Any) -> Numbers:
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float64)

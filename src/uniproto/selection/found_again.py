@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from uniproto.data.arrays import as_labels, take_rows
+from uniproto.data.arrays import as_labels, dense, take_rows
 from uniproto.data.columns import arrow_table
 from uniproto.data.tables import Input
 from uniproto.errors import InvalidInputError
@@ -127,19 +127,11 @@ def by_values(old: Any, new: Any) -> NDArray[np.intp]:
     rows = np.flatnonzero(np.isin(keys, wanted))
     for place, key in enumerate(wanted):
         for row in rows[keys[rows] == key].tolist():
-            if row not in used and _are_equal(old[[place]], new[[row]]):
+            if row not in used and np.array_equal(dense(old[[place]]), dense(new[[row]])):
                 found[place] = row
                 used.add(row)
                 break
     return found
-
-
-def _are_equal(first: Any, second: Any) -> bool:
-    return bool(np.array_equal(_dense(first), _dense(second)))
-
-
-def _dense(rows: Any) -> NDArray[np.float64]:
-    return np.asarray(rows.toarray() if sp.issparse(rows) else rows, np.float64)
 
 
 def _keys(rows: Any) -> NDArray[np.uint64]:
