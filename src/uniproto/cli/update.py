@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uniproto.cli.parser import add_output, seconds
+from uniproto.cli.parser import add_output, add_settings
 from uniproto.cli.recorded_inputs import add_result, read_result, recorded_call
+from uniproto.cli.spec import SelectSpec
 from uniproto.errors import InvalidInputError, printable
 from uniproto.problem.problem import Problem
 from uniproto.problem.values import Columns, TargetSample, as_columns
 from uniproto.runs.publish import refuse_inputs_inside
+from uniproto.runtime.settings import made_of, setting, setting_of
 from uniproto.selection.call import require_record
 
 if TYPE_CHECKING:
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 PAGE_OF_CHANGES = "changes.html"
 # What of an earlier call says nothing about new rows.
 _NOT_ASKED_AGAIN = ("k", "method", "certify", "include", "exclude", "compute")
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """The options of `uniproto update`."""
+
+    changes: int | None = setting(
+        None, "at most N of the rows may be others than in OUT", common=True
+    )
+    k: int | None = setting(None, "number of rows (default: as many as in OUT)", common=True)
+    seconds: float | None = setting_of(SelectSpec, "seconds")
+    certify: bool | float = setting_of(
+        SelectSpec,
+        "certify",
+        help="also prove a lower bound on the cost of any K rows with as few changes",
+    )
+    quiet: bool = setting_of(SelectSpec, "quiet")
 
 
 def add_parser(commands: Any) -> None:
@@ -49,27 +68,8 @@ def add_parser(commands: Any) -> None:
     )
     add_result(parser)
     add_new_rows(parser)
-    parser.add_argument(
-        "--changes", type=int, metavar="N", help="at most N of the rows may be others than in OUT"
-    )
-    parser.add_argument("-k", type=int, help="how many rows to choose (default: as many as in OUT)")
     add_output(parser, default="NEW-prototypes")
-    parser.add_argument(
-        "--seconds",
-        type=seconds,
-        metavar="SECONDS",
-        help="keep searching until SECONDS have passed",
-    )
-    parser.add_argument(
-        "--certify",
-        nargs="?",
-        const=True,
-        default=False,
-        type=seconds,
-        metavar="SECONDS",
-        help="also prove a lower bound on the cost of any K rows with as few changes",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
+    add_settings(parser, UpdateOptions)
     parser.set_defaults(typed="", run=run)
 
 
@@ -97,23 +97,18 @@ def run(options: argparse.Namespace) -> None:
     if needs_data(earlier, problem):
         remedy = "Run 'uniproto select' with --id, and name the same column now."
         earlier = Selection.load(folder, read_result(folder, options.moved, remedy=remedy).problem)
-    selection = earlier.update(
-        problem,
-        changes=options.changes,
-        k=options.k,
-        seconds=options.seconds,
-        certify=options.certify,
-        progress=False if options.quiet else None,
-    )
+    own = dict(vars(made_of(UpdateOptions, vars(options))))
+    quiet = own.pop("quiet")
+    selection = earlier.update(problem, **own, progress=False if quiet else None)
     page = update_page(selection, problem, title=Path(options.new).name, command=options.typed)
-    own = {name: vars(options)[name] for name in ("changes", "k", "target")}
+    asked = {"changes": own["changes"], "k": own["k"], "target": options.target}
     save_selection(
         selection,
         output,
-        record={"command": {"earlier": options.folder, "new": options.new, **own}},
+        record={"command": {"earlier": options.folder, "new": options.new, **asked}},
         files={PAGE_OF_CHANGES: page},
     )
-    if not options.quiet:
+    if not quiet:
         print(selection.summary())
         print(f"  written to              {printable(output)}\n")
         selection.table()
