@@ -27,9 +27,9 @@ def add_parser(commands: Any) -> None:
         "certify",
         help="prove how close a saved selection is to the best possible",
         description=textwrap.dedent("""\
-            Compute a lower bound: a cost that no choice of as many rows can be below, whatever the
-            method, under the same conditions (--include, --exclude, --groups). It is written to
-            OUT. The input files must be unchanged; --input says where one has moved to."""),
+            Compute a lower bound on the cost of any choice of as many rows, whatever the method,
+            under the same conditions (--include, --exclude, --groups), and write it to OUT. The
+            input files must be unchanged; --input says where one has moved to."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto select vectors.npy -k 100 -o out

@@ -21,8 +21,9 @@ def add_parser(commands: Any) -> None:
         description=textwrap.dedent("""\
             Compare the rows of NEW with the target of the saved selection OUT: what the prototypes
             cost each of them, how many rows are far from all of them, which prototypes gain or lose
-            rows and which columns make the difference, each next to what halves of the old rows
-            differ by; and a test by permutations at a level of 5 %. Nothing is written."""),
+            rows, and which columns make the difference. Each is compared with how much halves of
+            the old rows differ, and a permutation test at the 5 % level gives the answer. Nothing
+            is written."""),
         epilog=textwrap.dedent("""\
             example:
               uniproto drift march april.csv || uniproto update march april.csv -o april

@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
         help="choose k rows of a file and write them to a folder",
         description="Choose the K rows of POOL that, all with equal weight, are closest to the "
         "target in optimal-transport distance. OUT gets selection.parquet (rows of POOL from 0), "
-        "prototypes.parquet and .csv (those of a table), plan.npz (who represents whom), "
+        "prototypes.parquet and .csv (those of a table), plan.npz (which targets each represents), "
         "certificate.npz (--certify), excluded.csv (--exclude-near) and manifest.json.",
         epilog=textwrap.dedent("""\
             examples:

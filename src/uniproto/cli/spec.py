@@ -235,7 +235,7 @@ class SelectSpec(RowsSpec, LanguageSpec):
     )
     engine: str = _ray(
         "local",
-        "ray: where the files are (default: local)",
+        "ray: on a cluster, where the files are (default: local)",
         choices=("local", "ray"),
     )
     address: str | None = _ray(None, "ray: auto, HOST:PORT or ray://HOST:PORT")

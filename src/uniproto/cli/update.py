@@ -31,9 +31,7 @@ _NOT_ASKED_AGAIN = ("k", "method", "certify", "include", "exclude", "compute")
 class UpdateOptions:
     """The options of `uniproto update`."""
 
-    changes: int | None = setting(
-        None, "at most N of the rows may be others than in OUT", common=True
-    )
+    changes: int | None = setting(None, "replace at most N of the prototypes of OUT", common=True)
     k: int | None = setting(None, "number of rows (default: as many as in OUT)", common=True)
     seconds: float | None = setting_of(SelectSpec, "seconds")
     certify: bool | float = setting_of(
@@ -50,8 +48,8 @@ def add_parser(commands: Any) -> None:
         usage="uniproto update OUT NEW [--changes N] [-o OUT2] [options]",
         help="change as few prototypes as possible for new data",
         description="Update the saved selection OUT for the rows of NEW: keep all but at most N of "
-        "its prototypes, which are found again by their --id or by their values. Without N, the "
-        "fewest changes are made with which the cost is within 1 % of that of a fresh selection. "
+        "its prototypes, which are found again by their --id or by their values. Without N, as "
+        "few as bring the cost to within 1 % of that of a fresh selection are replaced. "
         "Columns, metric and options are those of OUT.",
         epilog=textwrap.dedent(f"""\
             examples:

@@ -204,7 +204,9 @@ def verdict_of(content: Content) -> Verdict:
             "Time",
             seconds(sum(selection.details.timings.values())),
             ", ".join(
-                f"{name} {seconds(spent)}" for name, spent in selection.details.timings.items()
+                f"{name} {seconds(spent)}"
+                for name, spent in selection.details.timings.items()
+                if spent >= 0.001
             )
             or "not recorded",
         ),
