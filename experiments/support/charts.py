@@ -204,7 +204,7 @@ def dots_and_means(
 
 
 def save_chart_files(chart: Any, folder: Path, name: str) -> None:
-    """Write NAME.png, .svg and .html as `save_chart` does, checking a large chart only once."""
+    """Write NAME.png, .svg and .html, checking a large chart only once."""
     import altair as alt
     import vl_convert
 

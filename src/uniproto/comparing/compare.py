@@ -21,6 +21,7 @@ from uniproto.comparing.accuracy import (
 )
 from uniproto.comparing.results import JUDGED, Comparison, as_seeds
 from uniproto.errors import InvalidInputError, UniprotoError, WrongTypeError
+from uniproto.geometry.blocks import spread_rows
 from uniproto.methods import (
     FOR_A_TASK,
     METHODS,
@@ -276,10 +277,7 @@ def method_label(method: Method) -> str:
 
 def small_problem(problem: Problem) -> Problem:
     """A few rows of the problem, without its constraints."""
-    rows, targets = (
-        np.unique(np.linspace(0, count - 1, min(count, _WARM_UP_ROWS)).astype(np.intp))
-        for count in problem.costs.shape
-    )
+    rows, targets = (spread_rows(count, _WARM_UP_ROWS) for count in problem.costs.shape)
     return problem.among(rows, targets, None).changed(
         _k=min(problem.k, _WARM_UP_K, len(rows), len(targets)),
         initial=np.empty(0, np.intp),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from uniproto.report.page import ResultsPage
 
 
-def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
+def as_seeds(seeds: int | Iterable[int]) -> list[int]:
     """The seeds 0, 1, … for a number of seeds, or the given seeds.
 
     >>> as_seeds(3), as_seeds([7, 11])
@@ -42,7 +42,7 @@ def as_seeds(seeds: int | Iterable[int], parameter: str = "seeds") -> list[int]:
     if not listed or min(listed) < 0 or len(set(listed)) < len(listed):
         raise InvalidInputError(
             f"must be a number of seeds, or different seeds of at least 0, not {seeds!r}.",
-            parameter=parameter,
+            parameter="seeds",
         )
     return listed
 

@@ -33,7 +33,7 @@ class MedianShare:
         return f"{self.share!r} median"
 
 
-def as_bandwidth(value: Any, parameter: str = "bandwidth") -> float | MedianShare:
+def as_bandwidth(value: Any) -> float | MedianShare:
     """A checked bandwidth: a number, or a share of the median.
 
     >>> as_bandwidth(2), as_bandwidth("0.5 median"), as_bandwidth(None) == as_bandwidth("auto")
@@ -51,7 +51,7 @@ def as_bandwidth(value: Any, parameter: str = "bandwidth") -> float | MedianShar
     if isinstance(number, bool | np.bool_) or not 0 < finite_number(number) < np.inf:
         raise InvalidInputError(
             f"must be a positive number, a share such as '0.25 median', or 'auto' (got {value!r}).",
-            parameter=parameter,
+            parameter="bandwidth",
         )
     return MedianShare(float(number)) if share else float(number)
 

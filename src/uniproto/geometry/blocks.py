@@ -31,6 +31,15 @@ def row_blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
+def spread_rows(count: int, most: int) -> NDArray[np.intp]:
+    """At most `most` row numbers, evenly spread.
+
+    >>> spread_rows(5, 64), len(spread_rows(1000, 64))
+    (array([0, 1, 2, 3, 4]), 64)
+    """
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.intp))
+
+
 def within(outer: Rows, inner: Rows) -> Rows:
     """Compose two selections of rows: `inner` indexes the rows that `outer` selects."""
     if isinstance(outer, slice) and outer == EVERY:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.errors import InvalidInputError, needing
+from uniproto.geometry.blocks import spread_rows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.cpu_lists import nearest
 from uniproto.geometry.distances import Angles, Products
@@ -112,7 +113,7 @@ class _FaissIndex:
         return self.costs.from_distances(np.maximum(scores, 0))
 
     def _measure(self, rows: NDArray[np.intp], columns: NDArray[Any], length: int) -> None:
-        sample = np.unique(np.linspace(0, len(rows) - 1, _ROWS_CHECKED).astype(np.intp))
+        sample = spread_rows(len(rows), _ROWS_CHECKED)
         _, true = nearest(self.costs, rows[sample], length)
         found = sum(len(np.intersect1d(a, b)) for a, b in zip(columns[sample], true, strict=True))
         self.builder.count(found, true.size)

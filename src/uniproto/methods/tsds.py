@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uniproto.errors import require_int, require_positive
-from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.blocks import row_blocks, spread_rows
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.contract import Picks
 from uniproto.methods.picking import nearest_rows, need_features, pick_in_order
@@ -23,6 +23,7 @@ from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import parallel_for
 
 _SEARCH_STEPS = 80
+_SAMPLED = 64  # rows that show a typical distance
 _SHARE_OF_MEDIAN = 0.5  # the bandwidth for metrics other than cosine
 
 
@@ -174,7 +175,7 @@ def _densities(
     if bandwidth is None:
         bandwidth = 0.75
         if costs.metric != "cosine":
-            some = rows_spread(len(rows))
+            some = spread_rows(len(rows), _SAMPLED)
             median = float(np.median(np.sqrt(squares.block(some))))
             bandwidth = _SHARE_OF_MEDIAN * median or 1.0
     found = np.empty(len(rows))
@@ -185,12 +186,3 @@ def _densities(
 
     parallel_for(look, row_blocks(len(rows), len(rows)))
     return np.maximum(found, 1.0)
-
-
-def rows_spread(count: int, most: int = 64) -> NDArray[np.intp]:
-    """At most `most` row numbers, evenly spread.
-
-    >>> rows_spread(5), len(rows_spread(1000))
-    (array([0, 1, 2, 3, 4]), 64)
-    """
-    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.intp))

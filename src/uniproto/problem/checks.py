@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, as_rows, dense, float_type
 from uniproto.errors import DataWarning, InvalidInputError, finite_number, warn_of_data
-from uniproto.geometry.blocks import row_blocks
+from uniproto.geometry.blocks import row_blocks, spread_rows
 from uniproto.geometry.costs import MATRIX_METRICS, Costs, make_costs, metric_name
 
 _NEAR_DUPLICATE = 0.01  # of the median distance: min_distance='auto'
@@ -180,8 +180,7 @@ def twin_distance(
         return require_distance(min_distance, "min_distance", "'auto' or ")
     every = np.delete(np.arange(costs.shape[0]), without)
     rows, others = (
-        every[np.unique(np.linspace(0, len(every) - 1, count).astype(np.intp))]
-        for count in (_SAMPLED_ROWS, _SAMPLED_OTHERS)
+        every[spread_rows(len(every), most)] for most in (_SAMPLED_ROWS, _SAMPLED_OTHERS)
     )
     typical = np.median([np.median(costs.twin_distances(int(row), others)) for row in rows])
     return _NEAR_DUPLICATE * float(typical)

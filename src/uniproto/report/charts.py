@@ -40,10 +40,8 @@ def styled(chart: Any, title: str, subtitle: str = "") -> Any:
 
 
 def save_chart(chart: Any, path: Path) -> None:
-    """Write a chart as .png, .svg or .html; the page needs no network to open."""
-    if path.suffix == ".html":
-        chart.save(str(path), inline=True)
-    elif path.suffix == ".png":
+    """Write a chart as .png or .svg."""
+    if path.suffix == ".png":
         chart.save(str(path), scale_factor=2)
     else:
         chart.save(str(path))

@@ -14,6 +14,7 @@ from uniproto.data.arrays import dense, take_rows
 from uniproto.data.columns import arrow_table
 from uniproto.features.column_values import plain_column
 from uniproto.features.preparation import Preparation, PreparedColumn
+from uniproto.geometry.blocks import spread_rows
 from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.problem.problem import Problem
@@ -245,8 +246,7 @@ def _of_costs(
     targets: NDArray[np.intp],
 ) -> TargetMap:
     m, n = costs.shape
-    places = np.unique(np.linspace(0, len(prototypes) - 1, _LANDMARKS).astype(np.intp))
-    landmarks = prototypes[places]
+    landmarks = prototypes[spread_rows(len(prototypes), _LANDMARKS)]
     described = costs.block(landmarks, targets).T.astype(np.float64)
     fitted, shares = _fit(described)
     if m == n:  # a square matrix: the prototypes are targets themselves
