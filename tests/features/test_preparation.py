@@ -781,3 +781,15 @@ def test_codes_are_named_by_columns_and_by_the_command() -> None:
 def test_what_is_no_table_of_numbers_is_refused(source: Any) -> None:
     with refused("source", InvalidInputError):
         uniproto.Problem(source)
+
+
+def test_a_target_without_columns_is_named() -> None:
+    table = pd.DataFrame({"a": np.arange(9.0), "b": ["x", "y", "z"] * 3})
+    with refused("target", InvalidInputError):
+        uniproto.select(table, 2, np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("columns", [{"a": 1}, {"a": [1, 2], "b": [1]}])
+def test_columns_that_are_no_table(columns: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        uniproto.select(columns, 1)

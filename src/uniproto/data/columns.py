@@ -220,7 +220,13 @@ def as_table(values: Any) -> Any:
         values = {name: [row.get(name) for row in values] for name in names}
     if not isinstance(values, Mapping):
         return values
-    return pa.table({str(name): value_array(column) for name, column in values.items()})
+    for name, column in values.items():
+        if np.ndim(column) == 0 and not hasattr(column, "__len__"):
+            raise InvalidInputError(f"Column {name!r} must hold one value per row. Pass a list.")
+    columns = {str(name): value_array(column) for name, column in values.items()}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InvalidInputError("Columns must all be of one length. Fill them up with None.")
+    return pa.table(columns)
 
 
 def value_array(values: Any) -> Any:

@@ -12,7 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from uniproto.data.arrays import as_matrix, existing_path, is_table
-from uniproto.data.columns import arrow_table, as_table, require_columns, split_names
+from uniproto.data.columns import (
+    arrow_table,
+    as_table,
+    is_list,
+    is_numeric,
+    require_columns,
+    split_names,
+)
 from uniproto.data.disk import LargeTable
 from uniproto.data.tables import Input, feature_columns, no_table, read_content
 from uniproto.errors import (
@@ -161,6 +168,19 @@ def compared_rows(
                 columns.use, columns.ignore, aside, other=source, like=like
             )
         aim = target.content if other is None else other.select(target.feature_columns)
+        wrong = [
+            field.name
+            for field in chosen.schema
+            if not (is_numeric(field.type) or is_list(field.type))
+        ]
+        if other is None and wrong:
+            raise target.naming(
+                InvalidInputError(
+                    "must be a table like the source, whose columns are not all numbers "
+                    f"({', '.join(wrong)}). Pass a table with the same columns.",
+                    parameter="target",
+                )
+            )
     comparable = is_one_vector(chosen) and (other is None or is_one_vector(aim))
     comparable = comparable and not (categories or any(made.values()))
     if prepare is False and any(made.values()):
