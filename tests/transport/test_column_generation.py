@@ -27,7 +27,7 @@ MOST_SOLVES = 200  # of one transport: far more than the arcs of these problems 
 
 @pytest.fixture
 def one_arc_at_a_time(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Start from one arc per target and add one per round; counts the arcs of every solve."""
+    """Start from one arc per target and add few per round; counts the arcs of every solve."""
     monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
     monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     monkeypatch.setattr(prototypes, "_NEAREST", 1)
@@ -106,6 +106,16 @@ def test_costs_that_are_all_the_same(constant: float, one_arc_at_a_time: list[in
     solved = transport(problem, np.array([4, 0, 2]))
     assert solved.cost == pytest.approx(constant)
     assert_optimal(problem, np.array([4, 0, 2]), solved)
+
+
+def test_a_few_targets_that_are_sent_to_nearly_every_prototype(
+    one_arc_at_a_time: list[int],
+) -> None:
+    """Each round adds more arcs than the one before: one for each prototype would be hundreds."""
+    points = np.random.default_rng(0).normal(size=(500, 6))
+    problem = Problem(points).with_k(498)
+    assert_optimal(problem, np.arange(498), transport(problem, np.arange(498)))
+    assert len(one_arc_at_a_time) < 40
 
 
 def test_a_selection_of_usual_size() -> None:

@@ -21,7 +21,7 @@ from uniproto.transport.weights import plan_for_weights
 SMALL = 60_000  # pairs of rows and targets up to which nothing is compiled, and POT is loaded
 _DENSE_ENTRIES = 200_000  # of prototypes and targets, that POT solves quickly
 _NEAREST = 16  # prototypes that each target may be sent to at first
-_ADDED = 4  # and those added where the prices show that something cheaper was left out
+_ADDED = 4  # and those added first where the prices show that something cheaper was left out
 LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
 FEW = 300  # prototypes up to which prices on them are the quickest way
@@ -185,13 +185,15 @@ def _by_column_generation(
     arcs = sp.csr_array((np.ones(plan.nnz, np.int8), plan.indices, plan.indptr), shape=plan.shape)
     nothing = np.zeros(len(rows)), np.zeros(problem.n)
     arcs = arcs + _cheapest_arcs(problem, rows, *nothing, _NEAREST, np.inf)[0]
+    added = _ADDED
     while True:
         costs = _costs_of_arcs(problem, rows, arcs)
         solved = sparse_plan(costs, masses.offer, masses.need)
         negligible = TOLERANCE / 2 * solved.cost / masses.total
         missing, lowest = _cheapest_arcs(
-            problem, rows, solved.potentials, solved.prices, _ADDED, -negligible
+            problem, rows, solved.potentials, solved.prices, added, -negligible
         )
+        added *= 2  # where nearly all rows are prototypes, a few targets are sent to hundreds
         left_out = masses.need * float(np.maximum(-lowest, 0.0).sum())
         highest = float(np.abs(solved.potentials).max() + np.abs(solved.prices).max())
         rounding = 4 * _EPS * (solved.cost + masses.total * highest)

@@ -30,7 +30,7 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 
 _PAIRS, _FEWEST = 100_000, 12  # prototypes and targets in a block; prototypes at least
 _IN_WAVE = 2  # blocks that are improved side by side
-_LEAST = 0.004  # of the cost, for as much work as all before: what a wave must gain at least
+_LEAST = 0.001  # of the cost, for as much work as all before: what a wave must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
