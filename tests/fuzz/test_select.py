@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import given
+from tests.reading import read_input
 
 import uniproto
 from uniproto import PrototypeSelector, Selection, UniprotoError
+from uniproto.data.arrays import as_matrix
 
 from .cases import cases
 from .matrices import Given
@@ -60,10 +63,11 @@ def _assert_answers(selection: Selection, question: Question) -> None:
 
 
 def _types(question: Question) -> list[Any]:
-    from uniproto.data.arrays import as_matrix
-
-    given = [side for side in (question.source, question.target) if side is not None]
-    return [as_matrix(side.value, "source").dtype for side in given]
+    given = [side.value for side in (question.source, question.target) if side is not None]
+    read = [
+        read_input(value).features if isinstance(value, str | Path) else value for value in given
+    ]
+    return [as_matrix(value, "source").dtype for value in read]
 
 
 @given(questions())
