@@ -199,6 +199,28 @@ def test_all_rows_that_may_be_chosen_need_no_search() -> None:
     assert given.improve(0.1).indices.tolist() == [5, 2, 9]
 
 
+def test_with_seconds_left_blocks_start_again_and_keep_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual, begun = starts.greedy_picks, 0
+
+    def third_is_stopped(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 3:
+            raise KeyboardInterrupt
+        return usual(*arguments)
+
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
+    monkeypatch.setattr(starts, "greedy_picks", third_is_stopped)
+    points = clusters(400)
+    found = uniproto.select(points, 20, method=UniProto(seconds=1e6))
+    assert begun == 3
+    assert "interrupted" in found.details.notes
+    begun = 10
+    assert found.cost <= uniproto.select(points, 20).cost
+
+
 def test_the_bound_of_the_only_choice_is_below_its_cost_before_rounding() -> None:
     for seed in range(30):
         costs = np.random.default_rng(seed).lognormal(0, 20, 3)

@@ -45,9 +45,18 @@ class Blocks:
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows, held: sp.csr_array, cost: float, budget: Budget
+        self,
+        problem: Problem,
+        rows: Rows,
+        held: sp.csr_array,
+        cost: float,
+        budget: Budget,
+        *,
+        to_end: bool = False,
     ) -> None:
+        """`to_end`: blocks are improved as long as the budget lasts, whatever they gain."""
         self.problem, self.budget, self.cost = problem, budget, cost
+        self._least = 0.0 if to_end else _LEAST
         self.rows = rows.copy()
         pieces = held.indptr[1:-1]
         self._targets = np.split(held.indices, pieces)
@@ -78,7 +87,7 @@ class Blocks:
             self.cost -= gained
             pays = pays or gained > 0
             work = self.budget.done - before
-            if gained < _LEAST * self.cost * work / max(before, 1.0):
+            if gained < self._least * self.cost * work / max(before, 1.0):
                 return False
         return pays
 

@@ -146,10 +146,12 @@ def as_points(assigner: Assigner, rows: NDArray[np.intp]) -> NDArray[Any]:
     return np.asarray(features.toarray() if sp.issparse(features) else features)
 
 
-def move_centres(assigner: Assigner, now: Assigned, steps: int) -> Assigned:
+def move_centres(assigner: Assigner, now: Assigned, steps: int, goes_on: Check) -> Assigned:
     """Assign and move in turn, as long as the cost falls; given rows stay where they are."""
     given = len(assigner.problem.initial)
     for _ in range(steps):
+        if not goes_on():
+            break
         points = now.prototypes.copy()
         points[given:] = centres(assigner, now.cells, assigner.own_costs(now), len(points))[given:]
         moved = assigner.assign(points, prices=now.prices)

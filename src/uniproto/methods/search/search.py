@@ -253,7 +253,7 @@ class _Search:
             starts = [picked]
             if centres_pay(part, work):
                 assigner = assigner_of(held)
-                starts.append(near_centres(assigner, picked))
+                starts.append(near_centres(assigner, picked, self.budget.part(np.inf)))
                 starts.sort(key=lambda rows: assigner.assign(rows).value)
         plan = CellPlan(part, starts[0], costs, self.budget, prices)
         self._keep(plan, "start")
@@ -262,7 +262,7 @@ class _Search:
             if not centres_pay(part, work):
                 return rows
             self.budget.spend(work_of_centres(part))
-            return near_centres(assigner_of(held), rows)
+            return near_centres(assigner_of(held), rows, self.budget.part(np.inf))
 
         floor = (_FLOOR + _FLOOR_EACH * part.k) * (_OF_SAMPLE if self.is_sample else 1)
         self._improve(plan, costs, starts, floor, improved, carried=carried)
@@ -366,43 +366,59 @@ class _Search:
     # --- many prototypes or many targets: exchanges in blocks ---
 
     def _in_blocks(self, part: Problem, starts: list[Rows]) -> None:
-        from uniproto.methods.search.blocks import Blocks
-        from uniproto.methods.search.centres import have_centres, move_to_medoids, snapped
         from uniproto.methods.search.gpu_assigner import assigner_of
-        from uniproto.methods.search.starts import centres_from, greedy_picks
+        from uniproto.methods.search.starts import greedy_picks
 
-        assigner = assigner_of(part)
-        self.rows = rows = starts[0] if starts else greedy_picks(part, self.greedy, self.random)
+        assigner, began = assigner_of(part), time.perf_counter()
+        self.rows = starts[0] if starts else greedy_picks(part, self.greedy, self.random)
         if self.budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
             return
-        found = assigner.assign(rows)
-        if not starts and have_centres(part.costs):
+        self._descend_in_blocks(part, assigner, self.rows, free=not starts)
+        took = time.perf_counter() - began
+        while self.seconds is not None and self.budget.seconds_left > took:  # again, from others
+            picked = greedy_picks(part, self.greedy, self.random)
+            self._descend_in_blocks(part, assigner, picked, free=True)
+
+    def _descend_in_blocks(self, part: Problem, assigner: Any, rows: Rows, *, free: bool) -> None:
+        """Medoids and exchanges from these rows, or where they are `free`, from their centres."""
+        from uniproto.methods.search.centres import have_centres, move_to_medoids, snapped
+        from uniproto.methods.search.starts import centres_from
+
+        found, lasts = assigner.assign(rows), self.budget.part(np.inf)
+        if free and have_centres(part.costs):
             value = found.value
-            found = centres_from(assigner, rows, found)  # the columns of rows are held no longer
+            found = centres_from(assigner, rows, found, lasts)  # columns of rows are held no longer
+            if not lasts() and self.cost < np.inf:
+                return
             found = assigner.assign(snapped(assigner, found.prototypes[assigner.given :]))
             found = found if found.value < value else assigner.assign(rows)
-        found = move_to_medoids(assigner, found, _ROUNDS, self.budget.part(np.inf))
-        self._note_assigned(assigner, found, "start")
+        found = move_to_medoids(assigner, found, _ROUNDS, lasts)
+        self._keep_assigned(assigner, found, "start")
         value, prices, cells = found.value, found.prices, found.cells
+        rows = found.prototypes.astype(np.intp)
         del found  # blocks need the memory of its columns
         targets = np.flatnonzero(part.masses.offer)
         whole = (part.masses.offer[targets], (cells[targets], targets))
         held = sp.csr_array(whole, shape=(part.k, part.n))
-        blocks = Blocks(part, self.rows, held, self.cost, self.budget)
+        blocks = self._blocks(part, rows, held, value * assigner.unit)
         while part.n <= _MOST_EACH * part.k and blocks.improve():
             better = assigner.assign(blocks.rows, prices=prices)
             if better.value >= value:
                 break
             value, prices = better.value, better.prices
-            self._note_assigned(assigner, better, "exchanges")
+            self._keep_assigned(assigner, better, "exchanges")
             del better
-        if self.seconds is not None:
+        if self.seconds is not None and np.array_equal(blocks.rows, self.rows):
             self.paid = blocks.paid
+
+    def _blocks(self, part: Problem, rows: Rows, held: sp.csr_array, cost: float) -> Any:
+        """Blocks that are improved as long as that pays, or with seconds, at all."""
+        from uniproto.methods.search.blocks import Blocks
+
+        return Blocks(part, rows, held, cost, self.budget, to_end=self.seconds is not None)
 
     def _from_plan(self, part: Problem, starts: list[Rows]) -> None:
         """From the plan that greedy picks have anyway: balancing many prices takes long."""
-        from uniproto.methods.search.blocks import Blocks
-
         if starts:
             self.rows, plan = starts[0], feasible_plan(part, starts[0])
         else:
@@ -412,7 +428,7 @@ class _Search:
         self.budget.spend(_WORK_OF_GREEDY * len(part.candidates) * part.n)
         self.cost = cost_of(part, self.rows, plan) / part.masses.total
         self._note("start")
-        blocks = Blocks(part, self.rows, plan, self.cost, self.budget)
+        blocks = self._blocks(part, self.rows, plan, self.cost)
         while not self.budget.is_late and blocks.improve():
             self.rows, self.cost = blocks.rows.copy(), blocks.cost
             self._note("exchanges")
@@ -421,10 +437,13 @@ class _Search:
             self._note("exchanges")
         self.paid = blocks.paid
 
-    def _note_assigned(self, assigner: Any, found: Any, stage: str) -> None:
-        self.rows, self.prices = found.prototypes.astype(np.intp), found.prices * assigner.unit
-        self.cost = found.value * assigner.unit
-        self._note(stage)
+    def _keep_assigned(self, assigner: Any, found: Any, stage: str) -> None:
+        """Note rows whose prices nearly balance them, if they are better than the best so far."""
+        cost = found.value * assigner.unit
+        if cost < self.cost:
+            self.rows, self.prices = found.prototypes.astype(np.intp), found.prices * assigner.unit
+            self.cost, self.paid = cost, None
+            self._note(stage)
 
     # --- the best rows so far ---
 

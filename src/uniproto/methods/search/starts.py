@@ -19,6 +19,7 @@ from uniproto.methods.search.centres import (
 )
 from uniproto.methods.search.exact_plan import Rows
 from uniproto.problem.problem import Problem
+from uniproto.runtime.budget import Check
 from uniproto.runtime.progress import Progress
 
 _GREEDY, _GREEDY_EACH = 5_000, 20  # rows that greedy picks are chosen from
@@ -75,16 +76,16 @@ def greedy_picks(problem: Problem, greedy: Method, random: np.random.Generator) 
     return numbers[greedy.pick(alone, Progress(False)).rows]
 
 
-def near_centres(assigner: Assigner, rows: Rows) -> Rows:
+def near_centres(assigner: Assigner, rows: Rows, goes_on: Check) -> Rows:
     """The rows nearest to free centres that start at these rows."""
-    found = centres_from(assigner, rows, assigner.assign(rows))
+    found = centres_from(assigner, rows, assigner.assign(rows), goes_on)
     return snapped(assigner, found.prototypes[assigner.given :])
 
 
-def centres_from(assigner: Assigner, rows: Rows, found: Assigned) -> Assigned:
+def centres_from(assigner: Assigner, rows: Rows, found: Assigned, goes_on: Check) -> Assigned:
     """Free centres that start at these rows, `found`, and move until they hardly do any more."""
     points: NDArray[Any] = as_points(assigner, rows)
-    return move_centres(assigner, replace(found, prototypes=points), _STEPS)
+    return move_centres(assigner, replace(found, prototypes=points), _STEPS, goes_on)
 
 
 def centres_pay(problem: Problem, work: float) -> bool:
