@@ -508,12 +508,14 @@ def test_cost_and_plan_are_computed_once(source, monkeypatch) -> None:
 
 def test_summary_is_for_people(source, groups) -> None:
     selection = uniproto.select(source, K, groups=groups)
+    assert selection.cost > 0  # the plan is made here, and its time measured
+    selection.details.timings.update(prepare=0.002, pick=1.5, plan=0.0004)
     text = selection.summary()
     assert "6 prototypes of 26 source rows for 26 targets (uniproto, euclidean)" in text
     assert "euclidean, as the rows have 4 columns" in text
     assert f"exactly {selection.cost:.6g}" in text
     assert all(f"{label}: {cost:.4g}" in text for label, cost in selection.group_costs.items())
-    assert "prepare" in text
+    assert "prepare 0.002 s, pick 1.5 s\n" in f"{text}\n"  # what takes less than 1 ms is left out
 
 
 # --- Kinds of input -------------------------------------------------------------------------------
