@@ -46,51 +46,55 @@ _DIGITS = 5  # of coordinates on the map
 def render(content: Content) -> str:
     """The page of a selection."""
     limits = {"under": UNDER, "over": OVER}
-    return _page("template.html.j2", "page.js", page_data(content), c=content, **limits)
+    return _chart_page("template.html.j2", "page.js", page_data(content), c=content, **limits)
 
 
-def _page(template: str, script: str, data: Any, **more: Any) -> str:
-    """A whole page. All data is escaped by Jinja or as JSON."""
+def _chart_page(template: str, script: str, data: Any, **more: Any) -> str:
+    """A page with charts; `data` is what its script reads."""
     from markupsafe import Markup
 
-    style, library = page_file("style.css"), chart_library()
-    script = page_file("charts.js") + page_file(script)
-    rendered = (
-        templates()
-        .get_template(template)
-        .render(
-            policy=content_policy(style, script, library),
-            style=Markup(style),
-            script=Markup(script),
-            library=Markup(library),
-            data=Markup(as_json(data)),
-            **more,
-        )
+    return render_page(
+        "uniproto.report",
+        template,
+        style=page_file("style.css"),
+        script=page_file("charts.js") + page_file(script),
+        library=chart_library(),
+        data=Markup(as_json(data)),
+        **more,
     )
-    return str(rendered)
 
 
-def template_environment(package: str) -> Any:
-    """The Jinja environment of a package's templates, with escaping and strict names.
+def render_page(
+    package: str, template: str, /, *, style: str, script: str, library: str = "", **values: Any
+) -> str:
+    """A whole page from a package's template, which escapes all `values`.
 
-    >>> template_environment("uniproto.report").from_string("{{ x }}").render(x="<b>")
+    The page may use this style and these scripts, and nothing else.
+    """
+    from markupsafe import Markup
+
+    ours = {"style": Markup(style), "script": Markup(script), "library": Markup(library)}
+    policy = content_policy(style, *filter(None, (script, library)))
+    page = templates(package).get_template(template)
+    return str(page.render(policy=policy, **ours, **values))
+
+
+@cache
+def templates(package: str = "uniproto.report") -> Any:
+    """The templates of a package, with escaping and strict names.
+
+    >>> templates().from_string("{{ x }}").render(x="<b>")
     '&lt;b&gt;'
     """
     import jinja2
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package, "."),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-@cache
-def templates() -> Any:
-    """The templates of our pages."""
-    environment = template_environment("uniproto.report")
     environment.filters |= {"figure": figure, "seconds": seconds, "share": percent}
     environment.globals["counted"] = counted
     return environment
@@ -187,8 +191,8 @@ def _hash(text: str) -> str:
 
 
 @cache
-def page_file(name: str) -> str:
-    return files("uniproto.report").joinpath(name).read_text(encoding="utf-8")
+def page_file(name: str, package: str = "uniproto.report") -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _short(value: float | None) -> float | None:
@@ -240,7 +244,7 @@ def render_results(content: ResultsPage) -> str:
         words = f"{each.title}. {each.words}"
         chart = each.chart.properties(width="container", description=words)
         charts[each.name] = _with_named_colours(chart.to_dict(validate=False))
-    return _page("results.html.j2", "results.js", {"charts": charts}, c=content)
+    return _chart_page("results.html.j2", "results.js", {"charts": charts}, c=content)
 
 
 def _with_named_colours(value: Any) -> Any:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from uniproto.lm.judging.benchmarks import (
     title_of,
 )
 from uniproto.lm.judging.session import BY_PROGRAM, BY_REASONING, NOT_ANSWERED, RIGHT, Item
-from uniproto.report.page import content_policy, template_environment
+from uniproto.report.page import page_file, render_page
 from uniproto.report.words import aligned
 from uniproto.runs.atomic import write_json, write_text, writing
 from uniproto.runs.records import versions, without_infinity
@@ -266,14 +265,14 @@ _TEXTS = ("output", "program", "program_status", "printed", "program_output", "u
 
 def render(found: Evaluation) -> str:
     """The page of an evaluation. What models wrote reaches it as compressed data, shown as text."""
-    from markupsafe import Markup
-
-    style = _file("uniproto.report", "style.css") + _file("uniproto.lm.judging", "page.css")
-    script = _file("uniproto.lm.judging", "page.js")
+    package = "uniproto.lm.judging"
     headline, averages = _headline(found.scores)
     settings, table = found.settings or {}, found.columns()
-    page = template_environment("uniproto.lm.judging").get_template("page.html.j2")
-    rendered = page.render(
+    return render_page(
+        package,
+        "page.html.j2",
+        style=page_file("style.css") + page_file("page.css", package),
+        script=page_file("page.js", package),
         model=found.model,
         headline=headline,
         averages=averages,
@@ -283,12 +282,8 @@ def render(found: Evaluation) -> str:
         template=settings.get("template"),
         trusted=settings.get("contained") is False,
         count=len(found.items),
-        policy=content_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
         data=packed(page_items(found.items)),
     )
-    return str(rendered)
 
 
 def page_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -341,7 +336,3 @@ def _headline(scores: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[tuple[
     data = [name for name in scores if name in BENCHMARKS]
     right, count = (sum(scores[name][key] for name in data) for key in ("right", "questions"))
     return f"{right:,} of {count:,} right", []
-
-
-def _file(package: str, name: str) -> str:
-    return files(package).joinpath(name).read_text(encoding="utf-8")
