@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from uniproto.errors import InfeasibleError, InvalidInputError, require_int
 from uniproto.methods.contract import Picks
@@ -299,6 +298,8 @@ def _in_order(picks: Picks, given: Rows, found: Rows) -> Picks:
 
 def _changes(problem: Problem, made: Updated, picks: Picks) -> tuple[Change, ...]:
     """Who left and who came: each in the place of the one that would serve its targets best."""
+    from scipy.optimize import linear_sum_assignment  # takes 0.2 s to import
+
     plan = (picks.transport or transport(problem, picks.rows)).plan
     new = np.flatnonzero(~np.isin(picks.rows, made.found))
     left = np.flatnonzero(~np.isin(made.found, picks.rows))
