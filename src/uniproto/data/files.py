@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from uniproto.errors import InputFileError, UniprotoError
 
@@ -137,14 +137,17 @@ def json_objects(
 @contextmanager
 def unpacked(path: Path) -> Iterator[Any]:
     """The bytes of a file, unpacked where its name ends in .zst."""
-    with path.open("rb") as file:
-        if path.suffix.lower() != ".zst":
-            yield file
-            return
-        import pyarrow as pa
+    with path.open("rb") as file, unpacked_stream(file, path) as content:
+        yield content
 
-        with io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")) as lines:
-            yield lines
+
+def unpacked_stream(file: IO[bytes], path: Path) -> Any:
+    """The bytes of an open file, unpacked where its name ends in .zst."""
+    if path.suffix.lower() != ".zst":
+        return file
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd"))
 
 
 @contextmanager

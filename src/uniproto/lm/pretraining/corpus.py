@@ -12,9 +12,8 @@ import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
 
-from uniproto.data.files import json_objects, reading
+from uniproto.data.files import json_objects, reading, unpacked_stream
 from uniproto.errors import InputFileError, InvalidInputError
 
 ENDINGS = (".txt", ".txt.zst", ".jsonl", ".jsonl.zst", ".parquet")
@@ -107,13 +106,8 @@ def _known(path: Path) -> bool:
 
 def _pieces(path: Path, advance: Callable[[int], None], by_line: bool) -> Iterator[bytes]:
     """The content of a file, decompressed where it is compressed: its lines, or chunks of it."""
-    import pyarrow as pa
-
     with reading(path, "text, whole and as it was written"), path.open("rb") as raw:
-        stream: IO[bytes] | Any = raw
-        if path.suffix.lower() == ".zst":
-            packed = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-            stream = io.BufferedReader(packed)
+        stream = unpacked_stream(raw, path)
         before = 0
         for piece in stream if by_line else iter(lambda: stream.read(_CHUNK), b""):
             yield piece
