@@ -45,6 +45,7 @@ def require_same(
 
 def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Settings that differ from those in the folder; an empty string if none do."""
+    wanted = json.loads(json.dumps(wanted))  # as a file of settings would hold them
     return "; ".join(
         f"{name} = {there.get(name, 'nothing')!r} in the folder, "
         f"{wanted.get(name, 'nothing')!r} now"

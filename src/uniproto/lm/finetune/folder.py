@@ -69,7 +69,7 @@ def _identity(settings: FinetuneSettings) -> dict[str, Any]:
     identity["data_sha256"] = digests[0] if len(digests) == 1 else digests
     if settings.validation_data is not None:
         identity["validation_sha256"] = _digest(settings.validation_data)
-    return dict(json.loads(json.dumps(identity)))
+    return identity
 
 
 def _digest(name: str) -> str | None:

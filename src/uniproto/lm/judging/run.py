@@ -6,7 +6,6 @@ answered question. The same evaluation goes on where it stopped; another one is 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -167,20 +166,20 @@ def _ask_all(
 @contextmanager
 def _open_answers(folder: Path, settings: Mapping[str, Any], *, fresh: bool) -> Iterator[Journal]:
     """Lock the folder, and read what an evaluation of the same settings has answered."""
-    wanted, path = json.loads(json.dumps(settings)), folder / SETTINGS
+    path = folder / SETTINGS
     with locked(folder, "an evaluation"):
         earlier = read_record(path) if path.exists() else {}
         if path.exists() and _OUR_MARK not in earlier:
             raise InputFileError(f"{path} is of another program. Choose another folder with --out.")
         if not earlier:  # first of all: from now on the folder is ours
             with writing(folder):
-                write_json(path, wanted)
+                write_json(path, settings)
         with Journal(folder / ITEMS, "the answers", fresh=fresh) as journal:
             if journal.entries:
-                require_same(earlier, wanted, folder, "answers of the same evaluation")
+                require_same(earlier, settings, folder, "answers of the same evaluation")
             else:
                 with writing(folder):
-                    write_json(path, wanted)
+                    write_json(path, settings)
             yield journal
 
 

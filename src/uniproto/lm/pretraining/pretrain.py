@@ -6,7 +6,6 @@ The folder OUT holds the settings and the results.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -123,7 +122,7 @@ def _train(plan: RunPlan, out: Path) -> tuple[MetricsFile, dict[str, Any]]:
 def _configuration(settings: PretrainSettings, tokens: TokenFiles) -> dict[str, Any]:
     """The settings that must be equal for a run to be resumed."""
     fixed = {name: value for name, value in asdict(settings).items() if name not in _MAY_CHANGE}
-    return dict(json.loads(json.dumps({**fixed, "tokens": tokens.identity()})))
+    return {**fixed, "tokens": tokens.identity()}
 
 
 def _dtype(settings: PretrainSettings) -> str:
