@@ -43,6 +43,7 @@ from uniproto.lm.finetune.monitoring import (
 from uniproto.lm.finetune.settings import FinetuneSettings
 from uniproto.lm.models import load_model, padding_token
 from uniproto.report.charts import save_curves
+from uniproto.report.words import mean_and_spread
 from uniproto.runs.atomic import write_json
 from uniproto.runs.folder import read_record
 from uniproto.runs.journal import read_metrics
@@ -250,7 +251,7 @@ def _publish(out: Path, settings: FinetuneSettings, examples: TrainingData) -> d
         "last": validated[-1] if validated else None,
         "train_loss": trained[-1]["train_loss"] if trained else None,
         "seconds": rows[-1]["seconds"] if rows else None,
-        "selection_share": _mean([row.get("selection_share") for row in trained]),
+        "selection_share": mean_and_spread([row.get("selection_share") for row in trained])[0],
         "versions": versions()
         | {"torch": torch.__version__, "transformers": transformers.__version__},
     }
@@ -262,8 +263,3 @@ def _publish(out: Path, settings: FinetuneSettings, examples: TrainingData) -> d
         save_curves(out, points, lambda: curves_chart(points, rows, title, train.sources))
     write_json(out / RESULT, result)
     return result
-
-
-def _mean(values: list[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -29,6 +29,7 @@ from uniproto.lm.pretraining.model import ModelConfig, Params, logits
 from uniproto.lm.pretraining.pretrain_settings import PretrainSettings
 from uniproto.lm.pretraining.step import initial_state, make_step, make_validation
 from uniproto.lm.pretraining.tokens import Sequences, Vocabulary, batch_numbers, read_ahead
+from uniproto.report.words import mean_and_spread
 from uniproto.runs.journal import MetricsFile
 from uniproto.runtime.interrupts import sigterm_interrupts, uninterrupted
 from uniproto.runtime.progress import Advance, Progress, unseen
@@ -243,9 +244,7 @@ class _Run:
         """A row of metrics: means over the steps since the row before it."""
 
         def mean(name: str) -> float | None:
-            values = [each[name] for each in self.since_row]
-            known = [value for value in values if value is not None]
-            return sum(known) / len(known) if known else None
+            return mean_and_spread([each[name] for each in self.since_row])[0]
 
         return {
             "step": self.step,
