@@ -386,7 +386,7 @@ class Problem:
     ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
         """`size` random targets, drawn as often as their weight says, and their new weights."""
         if self.target_weights is None:
-            return np.sort(random.permutation(self.n)[:size]), None
+            return some_of(self.n, size, random), None
         drawn = random.choice(self.n, size, p=self.target_weights / self.target_weights.sum())
         targets, counts = np.unique(drawn, return_counts=True)
         return targets, counts / counts.sum()
@@ -601,3 +601,10 @@ def _split(
         part = part.changed(_k=int(quota[index]), effort=problem.effort / np.count_nonzero(quota))
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)
+
+
+def some_of(count: int, size: int, random: np.random.Generator) -> NDArray[np.intp]:
+    """`size` of so many positions at random, ascending; nearly the same ones of a few more."""
+    if size >= count:
+        return np.arange(count)
+    return np.sort(np.argpartition(random.random(count), size)[:size])

@@ -30,7 +30,7 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 
 _PAIRS, _FEWEST = 100_000, 12  # prototypes and targets in a block; prototypes at least
 _IN_WAVE = 2  # blocks that are improved side by side
-_LEAST = 0.001  # of the cost, for as much work as all before: what a wave must gain at least
+_LEAST = 0.001  # of the cost, for as much work as all before: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
@@ -68,28 +68,22 @@ class Blocks:
 
         The next time blocks are others.
         """
-        pays = False
         around = None if targets_are_rows(self.problem) else self._rows_around()
-        blocks = list(self._blocks())
+        blocks, begun, before = list(self._blocks()), self.budget.done, self.cost
         for begin in range(0, len(blocks), self._in_wave):
-            if self.budget.is_spent:
-                return pays
-            wave, before = blocks[begin : begin + self._in_wave], self.budget.done
-            gained = 0.0
+            wave = blocks[begin : begin + self._in_wave]
             for found in list(parallel_map(lambda block: self._improved(block, around), wave)):
                 self.rows[found.block] = found.rows
                 for position, place in enumerate(found.block):
                     mine = found.places == position
                     self._targets[place] = found.targets[mine]
                     self._masses[place] = found.masses[mine]
-                gained += found.gain
+                self.cost -= found.gain
                 self.budget.spend(found.work)
-            self.cost -= gained
-            pays = pays or gained > 0
-            work = self.budget.done - before
-            if gained < self._least * self.cost * work / max(before, 1.0):
+            share = (self.budget.done - begun) / max(begun, 1.0)
+            if self.budget.is_spent or before - self.cost < self._least * self.cost * share:
                 return False
-        return pays
+        return self.cost < before
 
     @property
     def paid(self) -> NDArray[np.float64]:

@@ -188,7 +188,8 @@ class RowCosts:
         self.held: NDArray[Any] | None = None
         pairs = problem.m * problem.n
         if pairs <= _EXACT:
-            self.held = problem.costs.exact_block(slice(None)) / self.unit
+            held = problem.costs.exact_block(slice(None)) / self.unit
+            self.held = np.ascontiguousarray(held)  # a matrix may come in the other order
         elif pairs * costs.dtype.itemsize <= 4 * _MOST_HELD:
             self.held = np.empty((problem.m, problem.n), costs.dtype)
             parallel_for(self._hold, pieces_of(problem.m, block_rows(problem.n)))

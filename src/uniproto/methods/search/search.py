@@ -42,16 +42,17 @@ from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.budget import Budget, Gains
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import blas_on_one_core, parallel_map
-from uniproto.transport.prototypes import FEW, Transport, cost_of, feasible_plan, transport
+from uniproto.transport.prototypes import FEW, SMALL, Transport, cost_of, feasible_plan, transport
 
 # Tuned on mixtures of 700 to 200,000 rows, breast cancer and digits of scikit-learn, and MNIST.
 _SAMPLE, _SAMPLE_EACH = 5_000, 400  # rows of the first stage: in all, or for each prototype
 _SOONER_EACH = 80  # the same where seconds are limited, so that there are rows soon
 _GROWTH = 64  # of a sample, from one stage to the next
-_ENOUGH = 2  # times a sample: so few rows are not sampled
+_ENOUGH = 2  # times a sample: so few rows are not sampled, where cells hold all of them
 _ROUNDS = 4  # of medoids, on all rows of a stage
 _WORK, _WORK_EACH_ROW = 5.0e8, 5.0e4  # of a stage, at most
 _FLOOR, _FLOOR_EACH = 1.2e8, 4e6  # work before which gains are not asked for: and for each of k
+_FLOOR_ROWS = 10_000  # with more rows as many times that work
 _FLOOR_OF_TABLE = 2.5e8  # the same for a small problem, whose plans take longer
 _OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
@@ -150,12 +151,13 @@ class _Search:
 
     def _in_stages(self) -> None:
         problem = self.problem
-        random = np.random.default_rng(problem.seed)
         usual = max(_SAMPLE, _SAMPLE_EACH * problem.k)
         size = usual if self.seconds is None else max(_SAMPLE, _SOONER_EACH * problem.k)
-        while (_ENOUGH * size) ** 2 < len(problem.candidates) * problem.n:
+        pairs, stage = len(problem.candidates) * problem.n, 0
+        while pairs > SMALL and (_times_enough(problem) * size) ** 2 < pairs:
             from uniproto.methods.search.starts import sampled
 
+            random, stage = np.random.default_rng([problem.seed, stage]), stage + 1
             part, numbers = sampled(problem, size, random, self.rows)
             before, self.cost = np.searchsorted(numbers, self.rows), np.inf
             try:
@@ -264,7 +266,8 @@ class _Search:
             self.budget.spend(work_of_centres(part))
             return near_centres(assigner_of(held), rows, self.budget.part(np.inf))
 
-        floor = (_FLOOR + _FLOOR_EACH * part.k) * (_OF_SAMPLE if self.is_sample else 1)
+        times = _OF_SAMPLE if self.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
+        floor = (_FLOOR + _FLOOR_EACH * part.k) * times
         self._improve(plan, costs, starts, floor, improved, carried=carried)
         if self.seconds is not None:
             self._go_on(plan, costs, improved)
@@ -382,11 +385,12 @@ class _Search:
     def _descend_in_blocks(self, part: Problem, assigner: Any, rows: Rows, *, free: bool) -> None:
         """Medoids and exchanges from these rows, or where they are `free`, from their centres."""
         from uniproto.methods.search.centres import have_centres, move_to_medoids, snapped
-        from uniproto.methods.search.starts import centres_from
+        from uniproto.methods.search.starts import centres_from, work_of_centres
 
         found, lasts = assigner.assign(rows), self.budget.part(np.inf)
         if free and have_centres(part.costs):
             value = found.value
+            self.budget.spend(work_of_centres(part))
             found = centres_from(assigner, rows, found, lasts)  # columns of rows are held no longer
             if not lasts() and self.cost < np.inf:
                 return
@@ -401,10 +405,11 @@ class _Search:
         whole = (part.masses.offer[targets], (cells[targets], targets))
         held = sp.csr_array(whole, shape=(part.k, part.n))
         blocks = self._blocks(part, rows, held, value * assigner.unit)
-        while part.n <= _MOST_EACH * part.k and blocks.improve():
+        pays = part.n <= _MOST_EACH * part.k
+        while pays and not self.budget.is_late:
+            pays = blocks.improve()
             better = assigner.assign(blocks.rows, prices=prices)
-            if better.value >= value:
-                break
+            pays &= better.value < value
             value, prices = better.value, better.prices
             self._keep_assigned(assigner, better, "exchanges")
             del better
@@ -511,6 +516,14 @@ def _picks(
         transport=solved,
         proof=None if proof is None or solved is None else proof_of_cost(proof, solved),
     )
+
+
+def _times_enough(problem: Problem) -> int:
+    """How many times a sample the rows may be before they are sampled."""
+    from uniproto.transport.cells import cells_suit
+
+    in_blocks = problem.k <= FEW and not cells_suit(problem.k, problem.n)
+    return 1 if in_blocks else _ENOUGH  # what blocks begin from is best found in a sample
 
 
 def _paid_in_sample(problem: Problem, rows: Rows) -> NDArray[np.float64]:

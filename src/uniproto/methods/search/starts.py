@@ -18,7 +18,7 @@ from uniproto.methods.search.centres import (
     snapped,
 )
 from uniproto.methods.search.exact_plan import Rows
-from uniproto.problem.problem import Problem
+from uniproto.problem.problem import Problem, some_of
 from uniproto.runtime.budget import Check
 from uniproto.runtime.progress import Progress
 
@@ -50,8 +50,7 @@ def sampled(
     else:
         width = problem.costs.source.shape[1] if isinstance(problem.costs, FeatureCosts) else few
         most = max(size, min(size * size // few, _MOST_NUMBERS // width))
-        some = random.permutation(len(candidates))[:most]
-        rows = np.union1d(candidates[some], always)
+        rows = np.union1d(candidates[some_of(len(candidates), most, random)], always)
     part = problem.among(rows, targets, share)
     if isinstance(part.costs, FeatureCosts) and part.costs.on_disk:
         part = part.changed(costs=part.costs.read(np.arange(part.m), np.arange(part.n)))
