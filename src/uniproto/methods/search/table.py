@@ -104,11 +104,6 @@ class Table:
         self._lowest = min(self._lowest or solved.cost, solved.cost)
         return solved
 
-    def solve_without(self, members: Positions) -> Solved:
-        """The exact plan of k − 1 rows, whose missing one would take any target for nothing."""
-        free = np.zeros((1, self.costs.shape[1]))
-        return self._solved(np.concatenate([self.costs[members], free]))
-
     def _solved(self, costs: Numbers) -> Solved:
         self._spend(self._work_of_solve)
         # The solver's tolerance refers to the largest cost and to 1.

@@ -12,6 +12,7 @@ from uniproto.methods.search.table import Solved, SolvedSet, Table
 from uniproto.problem.allowed import Allowed, Pool
 from uniproto.transport.exact import partial_plan
 
+_LIKELY = 6  # rows that cost the targets of a place least
 _ROUNDING = 1e-14  # of the largest cost: fills that differ by less are equal
 
 
@@ -30,7 +31,7 @@ class TablePlan:
 
     def _take(self, rows: Rows, solved: Solved) -> None:
         self.rows, self.solved = rows, solved
-        self._all_values: Numbers | None = None
+        self._held: tuple[Numbers, Numbers] | None = None
 
     @property
     def cost(self) -> float:
@@ -51,24 +52,23 @@ class TablePlan:
         return True
 
     def bounds(self, place: int, rows: Rows, *, near: bool) -> Numbers:
-        """By the prices of the plan without the prototype, where those of the plan allow it."""
+        """By the prices that the other prototypes leave: each target goes to the next best."""
         table, k = self.table, len(self.rows)
-        bounds = self.solved.cost + (self._values(rows) - self._own[place]) / k
-        lower = np.flatnonzero(bounds < self.solved.cost * (1 - LEAST_GAIN))
-        if len(lower):
-            others = np.delete(self._position[self.rows], place)
-            alone = table.solve_without(others)
-            # The free row in its place has its own value at these prices, which is left out.
-            base = table.paid(alone.prices) + table.values(alone.prices, others).sum() / k
-            bounds[lower] = base + table.values(alone.prices, self._position[rows[lower]]) / k
-        return np.asarray(bounds * table.unit)
+        reduced, potentials = self._reduced
+        others = np.delete(np.arange(k), place)
+        prices = reduced[others].min(axis=0) if k > 1 else self.solved.prices
+        base = table.paid(prices) + potentials[others].sum() / k
+        values = table.values(prices, self._position[rows])
+        return np.asarray((base + values / k) * table.unit)
 
-    def _values(self, rows: Rows) -> Numbers:
-        """What rows pay at the prices of the plan; computed once for all."""
-        if self._all_values is None:
-            self._all_values = self.table.values(self.solved.prices)
-            self._own = self._all_values[self._position[self.rows]]
-        return np.asarray(self._all_values[self._position[rows]])
+    @property
+    def _reduced(self) -> tuple[Numbers, Numbers]:
+        """Costs of the prototypes, less what each pays for every one of its targets; and that."""
+        if self._held is None:
+            costs = self.table.costs[self._position[self.rows]]
+            potentials = (costs - self.solved.prices).min(axis=1)
+            self._held = costs - potentials[:, None], potentials
+        return self._held
 
     def medoids_from(self, rows: Rows) -> Rows:
         """Rows after each has gone to the best row for its targets, again and again."""
@@ -88,7 +88,11 @@ class TablePlan:
             rows, solved = moved, after
 
     def likely(self, place: int) -> Rows:
-        return self.problem.candidates
+        candidates = self.problem.candidates
+        if len(candidates) <= _LIKELY:
+            return candidates
+        totals = self.table.costs[self._position[candidates]] @ self.solved.masses[place]
+        return candidates[np.argpartition(totals, _LIKELY - 1)[:_LIKELY]]
 
     def around(self, place: int) -> list[int]:
         return [other for other in range(len(self.rows)) if other != place]
@@ -98,9 +102,8 @@ class TablePlan:
         k, masses = len(self.rows), self.solved.masses
         if k == 1:
             return np.zeros(1)
-        held = self.table.costs[self._position[self.rows]] - self.solved.prices
-        potentials = held.min(axis=1)
-        two = np.partition(held - potentials[:, None], 1, axis=0)[1]  # 0 where it is held
+        reduced, potentials = self._reduced
+        two = np.partition(reduced, 1, axis=0)[1] - self.solved.prices  # 0 where it is held
         return np.asarray((masses @ two - potentials / k) * self.table.unit)
 
     def saved(self) -> Any:
