@@ -35,7 +35,7 @@ from uniproto.transport.cells import (
     without,
 )
 
-_SCREENED = 32  # rows for each prototype that are compared by bounds
+_SCREENED = 16  # rows for each prototype that are compared by bounds
 _ENOUGH = 100  # targets of a cell that tell which of its rows are compared
 _NEAR = 10  # prototypes around one that share its targets
 _STEP = 0.15  # of the range of what a cell's targets pay
@@ -99,7 +99,7 @@ class CellPlan:
             restore(self._spare, self.cells)
             column = self.cells.costs[:, place].copy()
             total = exchange(self.cells, place, costs, self.need, self.total, limit)
-            self._count(_WORK_OF_TRIAL + (self.row_costs.work(1, 1) + 2) * len(costs))
+            self._count(_WORK_OF_TRIAL + self.row_costs.work(1, len(costs)) + 2 * len(costs))
             if total != FULL and total < limit:
                 self.rows[place], self.total, self._least = row, total, None
                 self._exchanges += 1
@@ -129,7 +129,8 @@ class CellPlan:
             targets = np.arange(self.problem.n)
             block = self.row_costs.block(rows)
             paid = unit_costs(*block[:2], least, self.offer, self.need)
-        self._count((self.row_costs.work(1, 1) + 1) * len(rows) * len(targets))
+        compared = len(rows), len(targets)
+        self._count(self.row_costs.work(*compared) + math.prod(compared))
         bounds = self.total + rise + paid
         return np.asarray(bounds / self.problem.masses.total * self.row_costs.unit)
 
@@ -240,8 +241,10 @@ class RowCosts:
         return self.columns(np.array([row]))[:, 0]
 
     def work(self, rows: int, targets: int) -> float:
-        """The work of these costs."""
-        return rows * targets * (1.0 if self.held is not None else 2.0 + self.width / 4)
+        """The work of these costs; where none are held, of a product of features, too."""
+        if self.held is not None:
+            return rows * targets
+        return rows * targets * (2 + self.width / 30) + targets * self.width / 4
 
     def near(self, targets: Rows, row: int) -> Rows:
         """Rows that may be good for a cell of these targets, which has a row now."""

@@ -251,12 +251,11 @@ class _Search:
             found = move_to_medoids(assigner, found, 2 * _ROUNDS, self.budget.part(work))
             starts, prices = [found.prototypes.astype(np.intp)], found.prices * assigner.unit
         elif not starts:
-            picked = greedy_picks(held, self.greedy, self.random)
-            starts = [picked]
+            starts = [greedy_picks(held, self.greedy, self.random)]
             if centres_pay(part, work):
                 assigner = assigner_of(held)
-                starts.append(near_centres(assigner, picked, self.budget.part(np.inf)))
-                starts.sort(key=lambda rows: assigner.assign(rows).value)
+                starts.append(near_centres(assigner, starts[0], self.budget.part(np.inf)))
+                starts = [min(starts, key=lambda rows: assigner.assign(rows).value)]
         plan = CellPlan(part, starts[0], costs, self.budget, prices)
         self._keep(plan, "start")
 
