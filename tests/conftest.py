@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from uniproto.methods.search import prove, search
+from uniproto.methods.search import prove, stage
 
 # The default search may do about a second of work, and look for a proof for another; few tests are
 # about either. The marker `usual_effort` is for tests of the search itself.
@@ -26,7 +26,7 @@ _WORK_OF_PROOFS = prove._WORK_OF_PRICES, prove._WORK_OF_SETS
 
 
 def _set_effort(share: float) -> None:
-    search._EFFORT = share
+    stage._EFFORT = share
     prove._WORK_OF_PRICES, prove._WORK_OF_SETS = (share * work for work in _WORK_OF_PROOFS)
 
 

@@ -14,7 +14,8 @@ from uniproto import Entropic, Greedy
 from uniproto.algorithm import transport_cost
 from uniproto.errors import InvalidInputError
 from uniproto.geometry.costs import FEATURE_METRICS
-from uniproto.methods.search.search import _Search, search
+from uniproto.methods.search import search as search_module
+from uniproto.methods.search.search import search
 from uniproto.problem.problem import Problem
 from uniproto.runtime.progress import Progress
 
@@ -218,7 +219,7 @@ def test_a_proof_outlives_improving_in_vain(tmp_path: Path) -> None:
 
 
 def test_it_lowers_the_cost_and_the_certificate_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Search, "_go_on", lambda *_: None)  # which would use up the seconds
+    monkeypatch.setattr(search_module, "_go_on", lambda *_: None)  # which would use up the seconds
     points = np.random.default_rng(5).normal(size=(300, 3))
     plain = uniproto.select(points, 10, metric="euclidean", method=GREEDY, certify=True)
     improved = plain.improve(LONG)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import uniproto
 from uniproto import Greedy, Problem, Selection, UniProto
-from uniproto.methods.search import blocks, search, starts
+from uniproto.methods.search import blocks, in_blocks, picks, search, starts
 from uniproto.methods.search.cell_plan import CellPlan
 from uniproto.methods.search.exchanges import Exchanges
 from uniproto.runs.checkpoint import Checkpoint
@@ -167,6 +167,21 @@ def test_a_large_pool_for_few_targets(monkeypatch: pytest.MonkeyPatch) -> None:
         both(pool, k, metric="euclidean", exclude=range(k + 5, 4000))  # no sample has them all
 
 
+@pytest.mark.parametrize("few", [10, 300])
+def test_without_time_the_rows_are_those_of_a_sample(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_samples(monkeypatch)
+    for module in (search, picks):
+        monkeypatch.setattr(module, "FEW", few)
+    rows = clusters(3000)
+    found = uniproto.select(rows, 40, metric="euclidean", include=[7], seconds=1e-6)
+    assert found.indices[0] == 7
+    assert len(np.unique(found.indices)) == 40
+    assert len(found.details.notes["stages"]) == 1
+    assert found.cost == pytest.approx(uniproto.cost(rows, found.indices, metric="euclidean"))
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "l1", "dot"])
 @pytest.mark.parametrize("other", [False, True], ids=["one set", "two sets"])
 def test_blocks_are_no_dearer_than_greedy(
@@ -202,7 +217,7 @@ def test_all_rows_that_may_be_chosen_need_no_search() -> None:
 def test_with_seconds_left_blocks_start_again_and_keep_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    usual, begun = starts.greedy_picks, 0
+    usual, begun = in_blocks.greedy_picks, 0
 
     def third_is_stopped(*arguments: Any) -> Any:
         nonlocal begun
@@ -212,7 +227,7 @@ def test_with_seconds_left_blocks_start_again_and_keep_the_best(
         return usual(*arguments)
 
     monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
-    monkeypatch.setattr(starts, "greedy_picks", third_is_stopped)
+    monkeypatch.setattr(in_blocks, "greedy_picks", third_is_stopped)
     points = clusters(400)
     found = uniproto.select(points, 20, method=UniProto(seconds=1e6))
     assert begun == 3
@@ -316,7 +331,7 @@ def test_a_killed_search_goes_on_to_the_same_rows(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(search._Search, "_moves", killed)
+        patch.setattr(search, "_moves", killed)
         with pytest.raises(Killed):
             run_method(resumable, UniProto())
     resumed = run_method(resumable, UniProto())

@@ -28,7 +28,7 @@ import uniproto
 from uniproto.certificate import ascent
 from uniproto.cli import build_parser, main
 from uniproto.lm.judging.sandbox import containment
-from uniproto.methods.search import search
+from uniproto.methods.search import stage
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -122,11 +122,11 @@ def test_everything_on_the_page_can_be_typed(
         exact = page in EXACT and language == "python"
         monkeypatch.setattr(ascent, "certify", certify if exact else hasty)
         if language == "sh" or not any(map(claims_numbers, blocks[position:])):
-            monkeypatch.setattr(search, "_EFFORT", 0.02)
+            monkeypatch.setattr(stage, "_EFFORT", 0.02)
         elif page in EXACT:
-            monkeypatch.setattr(search, "_EFFORT", 1.0)
+            monkeypatch.setattr(stage, "_EFFORT", 1.0)
         else:
-            monkeypatch.setattr(search, "_EFFORT", 0.1)
+            monkeypatch.setattr(stage, "_EFFORT", 0.1)
         if language == "python":
             run_python(one_second(text), names)
         else:

@@ -1,4 +1,4 @@
-"""A level whose passes over all targets run on a GPU, with torch."""
+"""An assigner whose passes over all targets run on a GPU, with torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELD = 8  # arrays of n × k numbers at most, at a time
 
 
 def assigner_of(problem: Problem) -> Assigner:
-    """A level, with its passes over all targets on a GPU where there is one and they are long."""
+    """An assigner, whose passes over all targets run on a GPU where one suits them."""
     return GpuAssigner(problem) if suits_gpu(problem) else Assigner(problem)
 
 

@@ -1,0 +1,55 @@
+"""Where the search begins with up to 300 prototypes, whose plan is one of cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from uniproto.methods.search.cell_plan import CellPlan
+from uniproto.methods.search.centres import move_to_medoids
+from uniproto.methods.search.exact_plan import Rows
+from uniproto.methods.search.gpu_assigner import assigner_of, row_costs_of
+from uniproto.methods.search.stage import Beginning, Stage
+from uniproto.methods.search.starts import (
+    centres_pay,
+    greedy_picks,
+    near_centres,
+    work_of_centres,
+)
+
+_ROUNDS = 8  # of medoids, where the rows come from a sample
+_FLOOR, _FLOOR_EACH = 1.2e8, 4e6  # work before which gains are not asked for: and for each of k
+_FLOOR_ROWS = 10_000  # with more rows as many times that work
+_OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
+
+
+def begin_on_cells(stage: Stage) -> Beginning:
+    """Begin where the last stage ended, or at the better of greedy picks and free centres."""
+    part, budget = stage.problem, stage.budget
+    costs, pays = row_costs_of(part), centres_pay(part, stage.work)
+    held = costs.problem_from_held
+    assigner = assigner_of(held)
+
+    def improved(rows: Rows) -> Rows:
+        if not pays:
+            return rows
+        budget.spend(work_of_centres(part))
+        return near_centres(assigner, rows, budget.part(math.inf))
+
+    prices = None
+    if stage.begun is None:
+        first = greedy_picks(held, stage.greedy, stage.random)
+        if pays:
+            first = min(first, improved(first), key=lambda rows: assigner.assign(rows).value)
+    elif stage.is_carried:
+        found = assigner.assign(stage.begun)
+        found = move_to_medoids(assigner, found, _ROUNDS, budget.part(stage.work))
+        first, prices = found.prototypes.astype(np.intp), found.prices * assigner.unit
+    else:
+        first = stage.begun
+    plan = CellPlan(part, first, costs, budget, prices)
+    stage.keep(plan.rows, plan.cost, "start")
+    times = _OF_SAMPLE if stage.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
+    floor = (_FLOOR + _FLOOR_EACH * part.k) * times
+    return Beginning(plan, costs, [], floor, improved)
