@@ -35,7 +35,7 @@ from uniproto.transport.cells import (
     without,
 )
 
-_SCREENED = 16  # rows for each prototype that are compared by bounds
+_SCREENED = 32  # rows for each prototype that are compared by bounds
 _ENOUGH = 100  # targets of a cell that tell which of its rows are compared
 _NEAR = 10  # prototypes around one that share its targets
 _STEP = 0.15  # of the range of what a cell's targets pay

@@ -25,7 +25,7 @@ _OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 
 
 def begin_on_cells(stage: Stage) -> Beginning:
-    """Begin where the last stage ended, or at the better of greedy picks and free centres."""
+    """Begin where the last stage ended, or at greedy picks and free centres, the better first."""
     part, budget = stage.problem, stage.budget
     costs, pays = row_costs_of(part), centres_pay(part, stage.work)
     held = costs.problem_from_held
@@ -37,11 +37,12 @@ def begin_on_cells(stage: Stage) -> Beginning:
         budget.spend(work_of_centres(part))
         return near_centres(assigner, rows, budget.part(math.inf))
 
-    prices = None
+    prices, others = None, []
     if stage.begun is None:
         first = greedy_picks(held, stage.greedy, stage.random)
         if pays:
-            first = min(first, improved(first), key=lambda rows: assigner.assign(rows).value)
+            both = first, improved(first)
+            first, *others = sorted(both, key=lambda rows: assigner.assign(rows).value)
     elif stage.is_carried:
         found = assigner.assign(stage.begun)
         found = move_to_medoids(assigner, found, _ROUNDS, budget.part(stage.work))
@@ -52,4 +53,4 @@ def begin_on_cells(stage: Stage) -> Beginning:
     stage.keep(plan.rows, plan.cost, "start")
     times = _OF_SAMPLE if stage.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
     floor = (_FLOOR + _FLOOR_EACH * part.k) * times
-    return Beginning(plan, costs, [], floor, improved)
+    return Beginning(plan, costs, others, floor, improved)
