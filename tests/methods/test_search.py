@@ -167,6 +167,17 @@ def test_a_large_pool_for_few_targets(monkeypatch: pytest.MonkeyPatch) -> None:
         both(pool, k, metric="euclidean", exclude=range(k + 5, 4000))  # no sample has them all
 
 
+@pytest.mark.usual_effort
+def test_many_prototypes_are_exchanged_on_their_exact_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = clusters(700)
+    found = uniproto.select(rows, 310, metric="euclidean")
+    assert "exact plan" in [entry["stage"] for entry in found.details.notes["stages"]]
+    monkeypatch.setattr(in_blocks, "_PAIRS_OF_PLAN", 0)
+    assert found.cost < 0.995 * uniproto.select(rows, 310, metric="euclidean").cost
+
+
 @pytest.mark.parametrize("few", [10, 300])
 def test_without_time_the_rows_are_those_of_a_sample(
     few: int, monkeypatch: pytest.MonkeyPatch

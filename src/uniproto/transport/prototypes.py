@@ -274,6 +274,13 @@ def feasible_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
     return sp.csr_array(claimed[np.argsort(fills.picks)])
 
 
+def best_plan(problem: Problem, rows: NDArray[np.intp]) -> sp.csr_array:
+    """The optimal plan of these prototypes in whole units of mass, as that of `feasible_plan`."""
+    shares = _of_masses(problem, rows, None, None).plan
+    masses = np.rint(shares.data * problem.masses.total).astype(np.int64)
+    return sp.csr_array((masses, shares.indices, shares.indptr), shape=shares.shape)
+
+
 def cost_of(problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array) -> float:
     """What a plan costs in double precision."""
     return sum(float(costs @ shares) for costs, shares in _arcs(problem, rows, plan))

@@ -11,17 +11,20 @@ import scipy.sparse as sp
 from uniproto.methods.search.assigner import Assigned, Assigner
 from uniproto.methods.search.blocks import Blocks
 from uniproto.methods.search.centres import have_centres, move_to_medoids, snapped
-from uniproto.methods.search.exact_plan import Rows
+from uniproto.methods.search.exact_plan import LEAST_GAIN, Rows
 from uniproto.methods.search.gpu_assigner import assigner_of
 from uniproto.methods.search.stage import Stage
 from uniproto.methods.search.starts import centres_from, greedy_picks, work_of_centres
 from uniproto.runtime.progress import Progress
-from uniproto.transport.prototypes import cost_of, feasible_plan
+from uniproto.transport.prototypes import best_plan, cost_of, feasible_plan
 
 _ROUNDS = 4  # of medoids
 _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as good as exchanges
 _SECONDS_OF_PASS = 4e-8  # for each prototype and target
 _WORK_OF_GREEDY = 3.0  # for each row and target
+_PAIRS_OF_PLAN = 2_000_000  # of prototypes and targets, whose exact plan takes a second
+_SECONDS_OF_PLAN = 6e-7  # for each of them
+_WORTH = 0.002  # of the cost: what exchanges on an exact plan must save, for another one
 
 
 def search_in_blocks(stage: Stage) -> None:
@@ -38,7 +41,10 @@ def search_in_blocks(stage: Stage) -> None:
 
 
 def search_from_plan(stage: Stage) -> None:
-    """From the plan that greedy picks have anyway: balancing many prices takes long."""
+    """From the plan that greedy picks have anyway, as balancing many prices takes long.
+
+    Then from the exact plan, where that is quick or there are seconds left.
+    """
     part, budget, plan = stage.problem, stage.budget, None
     rows = stage.begun
     if rows is not None and budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
@@ -49,13 +55,23 @@ def search_from_plan(stage: Stage) -> None:
         rows, plan = picks.rows, picks.plan
     plan = feasible_plan(part, rows) if plan is None else plan
     budget.spend(_WORK_OF_GREEDY * len(part.candidates) * part.n)
-    stage.keep(rows, cost_of(part, rows, plan) / part.masses.total, "start")
-    blocks = Blocks(part, stage.rows, plan, stage.cost, budget, to_end=stage.to_end)
-    pays = True
-    while pays and not budget.is_late:
+    gain, seconds = _exchange(stage, rows, plan, "start"), _SECONDS_OF_PLAN * part.k * part.n
+    pairs, least = (math.inf, LEAST_GAIN) if stage.to_end else (_PAIRS_OF_PLAN, _WORTH)
+    while gain > least and part.k * part.n <= pairs and budget.seconds_left > seconds:
+        gain = _exchange(stage, stage.rows, best_plan(part, stage.rows), "exact plan")
+
+
+def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> float:
+    """Exchanges from a plan as long as they pay; the share of its cost that they save."""
+    part, pays = stage.problem, True
+    cost = cost_of(part, rows, plan) / part.masses.total
+    stage.keep(rows, cost, kind)
+    blocks = Blocks(part, rows.astype(np.intp), plan, cost, stage.budget, to_end=stage.to_end)
+    while pays and not stage.budget.is_late:
         pays = blocks.improve()
         stage.keep(blocks.rows, blocks.cost, "exchanges")
     stage.paid = blocks.paid
+    return 1 - blocks.cost / cost if cost > 0 else 0.0
 
 
 def _picked(stage: Stage) -> Rows:
