@@ -793,3 +793,8 @@ def test_a_target_without_columns_is_named() -> None:
 def test_columns_that_are_no_table(columns: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         uniproto.select(columns, 1)
+
+
+def test_a_huge_unit_is_not_written_out() -> None:
+    table = pd.DataFrame({"a": [1.0, 2, 3e300, 1e300, -7e299], "b": [1, 2, 3, 4, 9.0]})
+    assert "in units of 7.413e+299 (its spread)" in uniproto.select(table, 2).summary()

@@ -38,6 +38,7 @@ _FORMAT = 3
 
 _LONGEST_NAME = 48  # of a column, in what people read
 _EARTH = 6371.0  # kilometres
+_HUGE = 1e15  # numbers that are not written out
 _FARTHEST = 1e300  # from the centre, so that weights may multiply it
 
 
@@ -182,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < _HUGE else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
