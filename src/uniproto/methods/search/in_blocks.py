@@ -23,18 +23,18 @@ _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as g
 _SECONDS_OF_PASS = 4e-8  # for each prototype and target
 _WORK_OF_GREEDY = 3.0  # for each row and target
 _PAIRS_OF_PLAN = 2_000_000  # of prototypes and targets, whose exact plan takes a second
-_SECONDS_OF_PLAN = 6e-7  # for each of them
+_SECONDS_OF_SOLVE = 6e-7  # for each of them
 _WORTH = 0.002  # of the cost: what exchanges on an exact plan must save, for another one
 
 
 def search_in_blocks(stage: Stage) -> None:
     """From balanced prices, where cells do not suit because targets are many."""
     part, began = stage.problem, time.perf_counter()
-    assigner, is_new = assigner_of(part), stage.begun is None
-    stage.rows = _picked(stage) if stage.begun is None else stage.begun
+    assigner, begun = assigner_of(part), stage.begun
+    stage.rows = _picked(stage) if begun is None else begun
     if stage.budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
         return
-    _descend(stage, assigner, stage.rows, free=is_new)
+    _descend(stage, assigner, stage.rows, free=begun is None)
     took = time.perf_counter() - began
     while stage.to_end and stage.budget.seconds_left > took:  # again, from others
         _descend(stage, assigner, _picked(stage), free=True)
@@ -55,7 +55,7 @@ def search_from_plan(stage: Stage) -> None:
         rows, plan = picks.rows, picks.plan
     plan = feasible_plan(part, rows) if plan is None else plan
     budget.spend(_WORK_OF_GREEDY * len(part.candidates) * part.n)
-    gain, seconds = _exchange(stage, rows, plan, "start"), _SECONDS_OF_PLAN * part.k * part.n
+    gain, seconds = _exchange(stage, rows, plan, "start"), _SECONDS_OF_SOLVE * part.k * part.n
     pairs, least = (math.inf, LEAST_GAIN) if stage.to_end else (_PAIRS_OF_PLAN, _WORTH)
     while gain > least and part.k * part.n <= pairs and budget.seconds_left > seconds:
         gain = _exchange(stage, stage.rows, best_plan(part, stage.rows), "exact plan")
@@ -70,7 +70,8 @@ def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> float:
     while pays and not stage.budget.is_late:
         pays = blocks.improve()
         stage.keep(blocks.rows, blocks.cost, "exchanges")
-    stage.paid = blocks.paid
+    if np.array_equal(blocks.rows, stage.rows):
+        stage.paid = blocks.paid
     return 1 - blocks.cost / cost if cost > 0 else 0.0
 
 

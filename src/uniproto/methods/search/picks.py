@@ -16,8 +16,8 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_map
 from uniproto.transport.prototypes import FEW, Transport, transport
 
-_SECONDS_OF_PLAN = 5e-8  # for each prototype and target
-_PAIRS_AT_ONCE = 5_000_000  # of prototypes and targets, whose plan takes less than a second
+_SECONDS_OF_PLAN = 5e-8  # of few prototypes, for each of them and each target
+_PAIRS_AT_ONCE = 5_000_000  # of prototypes and targets, whose plan takes a second or two
 _SAMPLE = 5_000  # rows that tell what each prototype pays, where time is up
 
 
