@@ -117,7 +117,7 @@ class _Walk:
         self.is_old = np.zeros(problem.m, np.bool_)
         self.is_old[old] = True
         self.random = np.random.default_rng([problem.seed, 6])
-        costs = RowCosts(problem)
+        costs = RowCosts(problem).hold()
         self.plan = CellPlan(problem, self._first(costs), costs, Budget())
         self.exchanges = Exchanges(self.plan, Allowed(problem), lambda: True)
         self.gains = np.full(problem.k, np.inf)  # of exchanges that were tried, or unknown

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.costs import Costs
+from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.metrics import Curve, Root, Saturating
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
@@ -24,6 +26,7 @@ _THINNED = 200_000  # targets that single steps towards the best points look at
 _CLOSEST = 0.03  # of the mean cost: targets nearer than that count as if they were that near
 _FLATTEST = 1e-3  # the least slope of a cost that saturates, so that far targets count at all
 _MOST_PARTS = 64  # that rows are searched in side by side
+_LOOKED_AT = 64  # rows and columns of a matrix
 _ACCURACY = 0.01  # of the shares; what that leaves of the cost is of second order
 
 
@@ -213,7 +216,20 @@ def are_points(prototypes: NDArray[Any]) -> bool:
 
 def targets_are_rows(problem: Problem) -> bool:
     """Whether most targets are rows that may be chosen, so that a cell holds rows to try."""
-    return problem.same_set and 2 * len(problem.candidates) >= problem.m
+    if 2 * len(problem.candidates) < problem.m:
+        return False
+    return problem.same_set or _seem_distances(problem.costs)
+
+
+def _seem_distances(costs: Costs) -> bool:
+    """Whether a matrix is square and, where it is looked at, symmetric with a zero diagonal."""
+    m, n = costs.shape
+    if isinstance(costs, FeatureCosts) or m != n:
+        return False
+    some = np.linspace(0, m - 1, min(m, _LOOKED_AT)).astype(np.intp)
+    block = costs.block(some, some)
+    tolerance = 4 * np.sqrt(np.finfo(costs.dtype).eps) * costs.ceiling
+    return bool(max(np.abs(block - block.T).max(), np.diagonal(block).max()) <= tolerance)
 
 
 def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.methods.search.assigner import Assigner, targets_are_rows
-from uniproto.methods.search.cell_plan import CellPlan, RowCosts
+from uniproto.methods.search.cell_plan import CellPlan
 from uniproto.methods.search.centres import centres, have_centres
 from uniproto.methods.search.exact_plan import Rows
 from uniproto.methods.search.exchanges import Exchanges
+from uniproto.methods.search.gpu_assigner import row_costs_of
 from uniproto.problem.allowed import Allowed
 from uniproto.problem.masses import Masses
 from uniproto.problem.problem import Problem
@@ -29,7 +30,7 @@ from uniproto.runtime.budget import Budget
 from uniproto.runtime.threads import parallel_map, pieces_of
 
 _PAIRS, _FEWEST = 100_000, 12  # prototypes and targets in a block; prototypes at least
-_IN_WAVE = 2  # blocks that are improved side by side
+_IN_WAVE = 8  # blocks that are improved side by side
 _LEAST = 0.001  # of the cost, for as much work as all before: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
@@ -62,20 +63,21 @@ class Blocks:
         self._targets = np.split(held.indices, pieces)
         self._masses = np.split(held.data, pieces)
         self._in_wave = _IN_WAVE if Allowed(problem).is_free else 1
+        self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
 
     def improve(self) -> bool:
         """Improve the blocks, the costliest first, as long as that pays; whether it did to the end.
 
         The next time blocks are others.
         """
-        around = None if targets_are_rows(self.problem) else self._rows_around()
+        around = None if self._one_set else self._rows_around()
         blocks, begun, before = list(self._blocks()), self.budget.done, self.cost
         for begin in range(0, len(blocks), self._in_wave):
-            wave = blocks[begin : begin + self._in_wave]
-            for found in list(parallel_map(lambda block: self._improved(block, around), wave)):
-                self.rows[found.block] = found.rows
-                for position, place in enumerate(found.block):
-                    mine = found.places == position
+            wave = self._with_rows(blocks[begin : begin + self._in_wave], around)
+            for found in list(parallel_map(self._improved, wave)):
+                self.rows[found.places] = found.rows
+                for position, place in enumerate(found.places):
+                    mine = found.by == position
                     self._targets[place] = found.targets[mine]
                     self._masses[place] = found.masses[mine]
                 self.cost -= found.gain
@@ -137,50 +139,88 @@ class Blocks:
         points = centres(assigner, cells, np.ones(problem.n), problem.k)
         return assigner.nearest_rows(points, _NEAREST)
 
-    def _improved(self, block: NDArray[np.intp], around: NDArray[np.intp] | None) -> ImprovedBlock:
-        """A block after exchanges among its rows."""
-        problem, rows = self.problem, self.rows
-        places = np.repeat(np.arange(len(block)), [len(self._targets[place]) for place in block])
-        every = np.concatenate([self._targets[place] for place in block])
-        masses = np.concatenate([self._masses[place] for place in block])
+    def _with_rows(
+        self, places: list[NDArray[np.intp]], around: NDArray[np.intp] | None
+    ) -> list[Block]:
+        """Blocks with what they hold and the rows to try there, none in two of them."""
+        blocks = list(parallel_map(lambda own: self._with_near(own, around), places))
+        taken = self.rows
+        for position, block in enumerate(blocks):
+            near = block.rows[~np.isin(block.rows, taken)]
+            taken = np.concatenate([taken, near])
+            rows = np.union1d(near, self.rows[block.places])
+            blocks[position] = block._replace(rows=rows)
+        return blocks
+
+    def _with_near(self, places: NDArray[np.intp], around: NDArray[np.intp] | None) -> Block:
+        """A block with what it holds, and rows near to that."""
+        by = np.repeat(np.arange(len(places)), [len(self._targets[place]) for place in places])
+        every = np.concatenate([self._targets[place] for place in places])
+        masses = np.concatenate([self._masses[place] for place in places])
         targets, numbers = np.unique(every, return_inverse=True)
-        if not len(targets):
-            return ImprovedBlock(block, rows[block], places, every, masses, 0.0, 0.0)
-        held = sp.csr_array((masses, (places, numbers)), (len(block), len(targets)))
-        offer = held.sum(axis=0)
-        if targets_are_rows(problem):
+        held = sp.csr_array((masses, (by, numbers)), (len(places), len(targets)))
+        if self._one_set or not len(targets):
             near = targets
         elif around is not None:
-            count = max(_CHEAPEST, _MOST_NUMBERS // (len(block) * len(targets)))
-            near = np.unique(around[:count, block])
+            count = max(_CHEAPEST, _MOST_NUMBERS // (len(places) * len(targets)))
+            near = np.unique(around[:count, places])
         else:
-            near = _cheap_rows(problem, targets, held)
-        others = np.delete(rows, block)
-        near = np.union1d(near[~np.isin(near, others)], rows[block])
-        part = _part_of(problem, rows[block], others, near, targets, offer / offer.sum())
-        are_shares = int(offer.sum()) == len(block) * problem.masses.need
+            near = _cheap_rows(self.problem, targets, held)
+        return Block(places, near, targets, held)
+
+    def _improved(self, block: Block) -> ImprovedBlock:
+        """A block after exchanges among its rows."""
+        problem, (places, near, targets, held) = self.problem, block
+        if not len(targets):
+            nothing = np.empty(0, np.intp)
+            return ImprovedBlock(places, self.rows[places], nothing, nothing, nothing, 0.0, 0.0)
+        offer, chosen = held.sum(axis=0), self.rows[places]
+        others = np.delete(self.rows, places)
+        part = _part_of(problem, chosen, others, near, targets, offer / offer.sum())
+        are_shares = int(offer.sum()) == len(places) * problem.masses.need
         if are_shares:
             part.masses = Masses(offer, problem.masses.need)
-        alone = Budget(min(_WORK_EACH * len(block), _WORK_OF_BLOCK), self.budget.deadline)
-        plan = CellPlan(part, np.searchsorted(near, rows[block]), RowCosts(part), alone)
+        alone = Budget(min(_WORK_EACH * len(places), _WORK_OF_BLOCK), self.budget.deadline)
+        costs, allowed = self._costs.of_part(part, near, targets), Allowed(part)
+        goes_on = alone.part(math.inf)
+        plan = CellPlan(part, np.searchsorted(near, chosen), costs, alone)
         before = plan.cost
-        Exchanges(plan, Allowed(part), alone.part(math.inf)).descend_all()
+        if allowed.is_free and costs.held is not None:
+            row_of_target = _places_of(targets, near) if self._one_set else np.empty(0, np.intp)
+            plan.descend_all(row_of_target, goes_on)
+        else:
+            Exchanges(plan, allowed, goes_on).descend_all()
         gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         cells = np.arange(len(targets)), plan.cell_of_target, offer
         found, by, masses = plan.shares if are_shares else cells
-        return ImprovedBlock(block, near[plan.rows], by, targets[found], masses, gain, alone.done)
+        return ImprovedBlock(places, near[plan.rows], by, targets[found], masses, gain, alone.done)
+
+
+class Block(NamedTuple):
+    """Places near to each other, rows to try there, and how much each holds of which targets."""
+
+    places: NDArray[np.intp]
+    rows: Rows
+    targets: Rows
+    held: sp.csr_array
 
 
 class ImprovedBlock(NamedTuple):
-    """Places and their rows; what is held: by which place, of which target, how much; the gain."""
+    """Places, their rows and what they hold: which of them, of which target, how much; the gain."""
 
-    block: NDArray[np.intp]
+    places: NDArray[np.intp]
     rows: Rows
-    places: NDArray[np.integer]
+    by: NDArray[np.integer]
     targets: Rows
     masses: NDArray[np.int64]
     gain: float
     work: float
+
+
+def _places_of(numbers: Rows, among: Rows) -> Rows:
+    """Where each number is among ascending ones; -1: nowhere."""
+    places = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
+    return np.where(among[places] == numbers, places, -1)
 
 
 def _part_of(

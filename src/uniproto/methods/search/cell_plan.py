@@ -15,9 +15,22 @@ from numpy.typing import NDArray
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.methods.search.assigner import Assigner, targets_are_rows
+from uniproto.methods.search.descent import (
+    CHANGED,
+    DONE,
+    ENOUGH,
+    NEAR,
+    NO_ROOM,
+    SCREENED,
+    SPENT,
+    STEP,
+    BlockRows,
+    Waiting,
+    descend,
+)
 from uniproto.methods.search.exact_plan import Numbers, Rows
 from uniproto.problem.problem import Problem
-from uniproto.runtime.budget import Budget
+from uniproto.runtime.budget import Budget, Check
 from uniproto.runtime.threads import parallel_for, pieces_of
 from uniproto.transport.cell_kernels import FULL, Cells, unit_bounds, unit_costs
 from uniproto.transport.cells import (
@@ -35,12 +48,9 @@ from uniproto.transport.cells import (
     without,
 )
 
-_SCREENED = 32  # rows for each prototype that are compared by bounds
-_ENOUGH = 100  # targets of a cell that tell which of its rows are compared
-_NEAR = 10  # prototypes around one that share its targets
-_STEP = 0.15  # of the range of what a cell's targets pay
 _REFILLED = 64  # exchanges, after which the plan is filled again, without what was rounded
 _WORK_OF_VISIT, _WORK_OF_TRIAL = 1e5, 5e4  # beside what is counted
+_WORK_AT_ONCE = 1e7  # of compiled code, before it is asked whether to go on
 
 
 class CellPlan:
@@ -110,8 +120,44 @@ class CellPlan:
             self.cells.costs[:, place] = column
             if total != FULL:
                 return False
-            self.cells = with_more_room(self.cells)
-            self._spare = copied(self.cells)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self.cells = with_more_room(self.cells)
+        self._spare = copied(self.cells)
+
+    def descend_all(self, row_of_target: Rows, goes_on: Check) -> None:
+        """What `Exchanges.descend_all` does, in compiled code, where any rows are allowed.
+
+        All costs are held; `row_of_target` says which row a target is, -1 for none.
+        """
+        given, held = len(self.problem.initial), self.row_costs.held
+        assert held is not None
+        is_free = np.zeros(self.problem.m, np.bool_)
+        is_free[self.problem.candidates] = True
+        is_free[self.rows] = False
+        rows = BlockRows(held, self.rows, is_free, row_of_target)
+        waiting = Waiting.of(np.arange(given, self.k), self.k)
+        exchanges, why = _REFILLED, SPENT
+        while why != DONE and goes_on():
+            self.total, exchanges, why = descend(
+                self.cells,
+                self._spare,
+                rows,
+                waiting,
+                self.offer,
+                self.need,
+                self.total,
+                exchanges,
+                _WORK_AT_ONCE,
+            )
+            self._count()
+            if why == NO_ROOM:
+                self._make_room()
+            elif why == CHANGED:
+                self._fill(self.cells.costs, self.cells.prices)
+                exchanges = _REFILLED
+        self._least = None
 
     def bounds(self, place: int, rows: Rows, *, near: bool) -> Numbers:
         if self._least is None:
@@ -121,7 +167,7 @@ class CellPlan:
             own = targets_of(self.cells, np.array([place]))
             targets = targets_of(self.cells, np.array([*self.around(place), place]))
             price = float(self.cells.prices[place])
-            step = _STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
+            step = STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
             block = self.row_costs.block(rows, targets)
             masses = self.masses[targets]
             paid = unit_bounds(*block, least[targets], masses, float(self.need), price, step)
@@ -138,15 +184,15 @@ class CellPlan:
         self.budget.spend(_WORK_OF_VISIT)
         own = targets_of(self.cells, np.array([place]))
         rows = self.row_costs.near(own, int(self.rows[place]))
-        if len(rows) > _SCREENED:
-            some = own[:: -(-len(own) // _ENOUGH)]
+        if len(rows) > SCREENED:
+            some = own[:: -(-len(own) // ENOUGH)]
             totals = self.row_costs.totals(rows, some)
             self.budget.spend(self.row_costs.work(len(rows), len(some)))
-            rows = rows[np.argpartition(totals, _SCREENED - 1)[:_SCREENED]]
+            rows = rows[np.argpartition(totals, SCREENED - 1)[:SCREENED]]
         return rows
 
     def around(self, place: int) -> list[int]:
-        return neighbours(self.cells, place, _NEAR).tolist()
+        return neighbours(self.cells, place, NEAR).tolist()
 
     def losses(self) -> Numbers:
         rises = losses(self.cells, self.need)
@@ -174,26 +220,39 @@ _MOST_NEAR = 1_000  # rows of a cell that are looked at
 
 
 class RowCosts:
-    """What rows that may be chosen cost; where they are few, all costs are computed once.
+    """What rows that may be chosen cost, computed when asked for, or all `held` in a table."""
 
-    Whether they are does not hang on the memory that is allowed, which must not change the answer.
-    """
-
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, held: NDArray[Any] | None = None) -> None:
         costs: Any = problem.costs
         self.problem = problem
         self.unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]  # changes no digits
         self._is_candidate = np.zeros(problem.m, np.bool_)
         self._is_candidate[problem.candidates] = True
         self.width = costs.source.shape[1] if isinstance(costs, FeatureCosts) else 1
-        self.held: NDArray[Any] | None = None
-        pairs = problem.m * problem.n
+        self._targets_are_rows = targets_are_rows(problem)
+        self.held = held
+
+    def hold(self) -> RowCosts:
+        """Compute all costs at once, where they are few.
+
+        Whether they are does not hang on the memory that is allowed, which must not change the
+        answer.
+        """
+        problem = self.problem
+        pairs, dtype = problem.m * problem.n, problem.costs.dtype
         if pairs <= _EXACT:
             held = problem.costs.exact_block(slice(None)) / self.unit
             self.held = np.ascontiguousarray(held)  # a matrix may come in the other order
-        elif pairs * costs.dtype.itemsize <= 4 * _MOST_HELD:
-            self.held = np.empty((problem.m, problem.n), costs.dtype)
+        elif pairs * dtype.itemsize <= 4 * _MOST_HELD:
+            self.held = np.empty((problem.m, problem.n), dtype)
             parallel_for(self._hold, pieces_of(problem.m, block_rows(problem.n)))
+        return self
+
+    def of_part(self, part: Problem, rows: Rows, targets: Rows) -> RowCosts:
+        """The same for a part of the problem; held in single precision, if they are few."""
+        if len(rows) * len(targets) > _MOST_HELD:
+            return RowCosts(part)
+        return RowCosts(part, np.ascontiguousarray(self._of(rows, targets), np.float32))
 
     def _hold(self, part: slice) -> None:
         assert self.held is not None
@@ -249,7 +308,7 @@ class RowCosts:
     def near(self, targets: Rows, row: int) -> Rows:
         """Rows that may be good for a cell of these targets, which has a row now."""
         candidates = self.problem.candidates
-        if targets_are_rows(self.problem):
+        if self._targets_are_rows:
             if len(targets) > _MOST_NEAR:
                 apart = self._of(np.array([row]), targets)[0]
                 targets = targets[np.argpartition(apart, _MOST_NEAR)[:_MOST_NEAR]]

@@ -27,7 +27,7 @@ _OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 def begin_on_cells(stage: Stage) -> Beginning:
     """Begin where the last stage ended, or at greedy picks and free centres, the better first."""
     part, budget = stage.problem, stage.budget
-    costs, pays = row_costs_of(part), centres_pay(part, stage.work)
+    costs, pays = row_costs_of(part).hold(), centres_pay(part, stage.work)
     held = costs.problem_from_held
     assigner = assigner_of(held)
 
