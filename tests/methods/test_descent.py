@@ -65,7 +65,7 @@ def test_it_goes_on_where_work_or_room_has_run_out(
     monkeypatch.setattr(cell_plan, "_REFILLED", 3)
     plan, enlarged = CellPlan(problem, rows, costs, Budget()), CellPlan._make_room
     plan.cells.unused[1] = plan._spare.unused[1] = 5
-    calls = []
+    calls: list[None] = []
     monkeypatch.setattr(CellPlan, "_make_room", lambda plan: calls.append(enlarged(plan)))
     assert descended(problem, rows, plan) == pytest.approx(usual, rel=0.1)
     assert calls

@@ -23,9 +23,13 @@ from numpy.typing import NDArray
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import available_cores, blas_on_one_core, parallel_map, pieces_of
 
-_FIRST_SAMPLE = 40  # targets per prototype
+_SAMPLE = 40  # targets per prototype, on which prices are found first
 _GROWTH = 8  # of the sample, from one level to the next
-_SMOOTHING = (0.2, 0.05, 0.0125)  # of the first level, as shares of a typical difference of costs
+_SMOOTHING = (0.2, 0.05, 0.0125)  # on it, as shares of a typical difference of costs
+_COARSE = 10  # targets per prototype for the first of these
+_RIVALS = 40  # the cheapest prototypes of a target, whose differences are typical
+_FEW_PAIRS = 1 / 6  # of all pairs: so few are summed one by one
+_LOOKED_AT = 64  # targets, for how many pairs there are
 _NEWTON_STEPS = 12
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e4  # shares added to the slope
 _MORE_DAMPING, _LESS_DAMPING = 10.0, 8.0  # after a step that did not help, and after one that did
@@ -54,7 +58,7 @@ class TargetCosts:
     def smoothed_dual(self, prices: NDArray[np.float64], smoothing: float) -> Dual:
         """The dual with a softmin, each prototype's share, and how far pairs share targets."""
         costs, weights = self.costs, self.weights
-        if len(costs) <= _FIRST_SAMPLE * len(prices):  # much smoothing: most pairs share targets
+        if _share_of_pairs(costs, prices, smoothing) > _FEW_PAIRS:
             value, shares, overlap = _softmin_products(costs, weights, prices, smoothing)
             return value + float(prices.mean()), shares, overlap
 
@@ -96,28 +100,30 @@ def balance(
         return Balance(np.zeros(1), 0.0)  # nothing to decide
     order = _shuffled(n)
     some = targets.part(order[: min(n, 2000)]).numbers()
-    typical = float(np.median(some - some.min(axis=1, keepdims=True)))
+    middle = min(k, _RIVALS) // 2
+    typical = float(np.median(np.partition(some, middle, axis=1)[:, middle] - some.min(axis=1)))
     if not 0 < typical < math.inf:
         return None
     if start is None:
-        prices, size = _first_prices(some), min(n, _FIRST_SAMPLE * k)
+        prices, size = _first_prices(some), min(n, _SAMPLE * k)
         lengths = [share * typical for share in _SMOOTHING]
+        sizes = [min(n, _COARSE * k), min(n, 2 * _COARSE * k), size]
     else:
         prices, size = start, n
-        lengths = [_last_length(typical, n, k)]
+        lengths, sizes = [_last_length(typical, n, k)], [n]
     while True:
-        part = targets.part(np.sort(order[:size]) if size < n else slice(None))
-        # No closer than a sample of this size resolves; the last level is no sample.
-        closest = max(accuracy, (0.3 if size < n else 0.03) / math.sqrt(size / k))
         with blas_on_one_core():
-            for smoothing in lengths:
+            for smoothing, few in zip(lengths, sizes, strict=True):
+                part = targets.part(np.sort(order[:few]) if few < n else slice(None))
+                # No closer than a sample of this size resolves; the last level is no sample.
+                closest = max(accuracy, (0.3 if few < n else 0.03) / math.sqrt(few / k))
                 prices = _newton(part, prices, smoothing, closest)
         if not np.isfinite(prices).all():
             return None
         if size == n:
             return Balance(prices, lengths[-1])
         size = min(n, _GROWTH * size)
-        lengths = [_last_length(typical, size, k)]
+        lengths, sizes = [_last_length(typical, size, k)], [size]
 
 
 @lru_cache(maxsize=1)
@@ -128,7 +134,7 @@ def _shuffled(n: int) -> NDArray[np.int64]:
 
 def _last_length(typical: float, size: int, k: int) -> float:
     """The smoothing for n targets: the more there are, the closer are those near a tie."""
-    return _SMOOTHING[-1] * typical * min(1.0, math.sqrt(_FIRST_SAMPLE * k / size))
+    return _SMOOTHING[-1] * typical * min(1.0, math.sqrt(_SAMPLE * k / size))
 
 
 def _first_prices(costs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,6 +170,12 @@ def _newton(
         damping = max(damping / _LESS_DAMPING, _LEAST_DAMPING)
         prices, (value, shares, overlap) = prices + step, new
     return prices
+
+
+def _share_of_pairs(costs: NDArray[Any], prices: NDArray[np.float64], smoothing: float) -> float:
+    """The share of prototypes that a target may go to, by some of the targets."""
+    reduced = costs[:: max(1, len(costs) // _LOOKED_AT)] - prices
+    return float((reduced < reduced.min(axis=1, keepdims=True) + _NEGLIGIBLE * smoothing).mean())
 
 
 def _softmin_products(
