@@ -9,10 +9,11 @@ import pytest
 
 import uniproto
 from uniproto import Compute, Problem, UniProto
-from uniproto.methods.search import gpu_assigner, search, starts
+from uniproto.methods.search import search, starts
 from uniproto.methods.search.assigner import Assigner
 from uniproto.methods.search.cell_plan import RowCosts
 from uniproto.methods.search.gpu_assigner import GpuAssigner, GpuRowCosts, assigner_of
+from uniproto.transport import gpu_balance, prototypes
 
 N, K = 600, 7
 METRICS = ("euclidean", "sqeuclidean", "cosine", uniproto.RBF(2.0))
@@ -82,11 +83,11 @@ def test_the_search_ends_at_rows_as_good(
     monkeypatch.setattr(starts, "_GREEDY", 100)
     monkeypatch.setattr(search, "_SAMPLE", 200)
     monkeypatch.setattr(search, "_SAMPLE_EACH", 1)
-    monkeypatch.setattr(gpu_assigner, "_FEWEST_PAIRS", 0)
+    monkeypatch.setattr(gpu_balance, "_FEWEST_PAIRS", 0)
     assert isinstance(assigner_of(problem_of(metric)), GpuAssigner)
     method = UniProto()
     found = uniproto.select(problem_of(metric), K, method=method)
-    monkeypatch.setattr(gpu_assigner, "_FEWEST_PAIRS", N * K + 1)
+    monkeypatch.setattr(gpu_balance, "_FEWEST_PAIRS", N * K + 1)
     expected = uniproto.select(problem_of(metric), K, method=method)
     assert found.cost == pytest.approx(expected.cost, rel=0.01)
     assert uniproto.cost(problem_of(metric), found) == pytest.approx(found.cost)
@@ -96,7 +97,34 @@ def test_what_does_not_suit_stays_on_the_processor(
     pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert type(assigner_of(problem_of("euclidean"))) is Assigner  # few pairs
-    monkeypatch.setattr(gpu_assigner, "_FEWEST_PAIRS", 0)
+    monkeypatch.setattr(gpu_balance, "_FEWEST_PAIRS", 0)
     assert type(assigner_of(problem_of("l1"))) is Assigner  # medians, not means
-    monkeypatch.setattr(gpu_assigner.GpuLists, "free_memory", lambda lists: 1000)
+    monkeypatch.setattr(gpu_balance.GpuLists, "free_memory", lambda lists: 1000)
     assert type(assigner_of(problem_of("euclidean"))) is Assigner
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=str)
+def test_plans_of_many_prototypes_begin_from_its_prices(
+    metric: Any, pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.arange(5, N, 40)
+    expected = prototypes.transport(problem_of(metric).with_k(len(rows)), rows)
+    monkeypatch.setattr(gpu_balance, "_FEWEST_PAIRS", 0)
+    monkeypatch.setattr(prototypes, "FEW", 10)
+    monkeypatch.setattr(prototypes, "SMALL", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
+    begun, prices_on_gpu = [], gpu_balance.prices_on_gpu
+
+    def watched(*asked: Any) -> Any:
+        begun.append(prices_on_gpu(*asked))
+        return begun[-1]
+
+    monkeypatch.setattr(gpu_balance, "prices_on_gpu", watched)
+    found = prototypes.transport(problem_of(metric).with_k(len(rows)), rows)
+    assert found.is_exact
+    assert found.cost == pytest.approx(expected.cost, rel=1e-9)
+    problem = problem_of(metric).with_k(len(rows))
+    costs = problem.costs.exact_block(rows).T
+    assert begun[0] is not None
+    dual = begun[0].mean() + (costs - begun[0]).min(axis=1).mean()
+    assert 0.995 * found.cost < dual <= found.cost * (1 + 1e-9)

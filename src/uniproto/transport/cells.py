@@ -197,7 +197,7 @@ def cells_plan(
     where rounding leaves no proof.
     """
     offered = np.flatnonzero(offer)
-    part = np.ascontiguousarray(costs[offered])
+    part = costs if len(offered) == len(offer) else costs[offered]
     start = np.zeros(part.shape[1]) if prices is None else prices
     cells, total = filled(part, offer[offered], need, start)
     if not np.isfinite(total):
@@ -205,7 +205,7 @@ def cells_plan(
     targets, held_by, amounts = shares(cells)
     masses = sp.csr_array((amounts, (held_by, offered[targets])), shape=costs.shape[::-1])
     with np.errstate(all="ignore"):
-        proof = prove(np.ascontiguousarray(part.T), sp.csr_array(masses[:, offered]))
+        proof = prove(part.T, sp.csr_array(masses[:, offered]), cells.prices)
     if not proof.holds:
         return None
     floor = float(proof.prices.min())

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uniproto.geometry.feature_costs import FeatureCosts
-from uniproto.geometry.gpu_lists import GpuIndex, GpuLists
+from uniproto.geometry.gpu_lists import GpuIndex
 from uniproto.methods.search.assigner import Assigned, Assigner, are_points, slopes
 from uniproto.methods.search.cell_plan import RowCosts
 from uniproto.methods.search.exact_plan import Rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.gpu import product
-from uniproto.transport.balance import Dual, TargetCosts
-
-_FEWEST_PAIRS = 500_000  # of prototypes and targets, below which the processor is as quick
-_HELD = 8  # arrays of n × k numbers at most, at a time
+from uniproto.transport.balance import TargetCosts
+from uniproto.transport.gpu_balance import GpuTargetCosts, suits_gpu
 
 
 def assigner_of(problem: Problem) -> Assigner:
@@ -29,19 +25,6 @@ def assigner_of(problem: Problem) -> Assigner:
 def row_costs_of(problem: Problem) -> RowCosts:
     """What rows cost, computed on a GPU where the passes of an assigner are."""
     return GpuRowCosts(problem) if suits_gpu(problem) else RowCosts(problem)
-
-
-def suits_gpu(problem: Problem) -> bool:
-    """Whether rows are searched on a GPU that has room for the columns of k prototypes."""
-    costs = problem.costs
-    if not isinstance(problem.lists, GpuLists) or not isinstance(costs, FeatureCosts):
-        return False
-    pairs = problem.n * problem.k
-    if pairs < _FEWEST_PAIRS or costs.on_disk:
-        return False
-    has_means = costs.distance.centred or costs.distance.unit_length
-    needed = costs.dtype.itemsize * (sum(problem.costs.shape) * costs.source.shape[1])
-    return has_means and needed + 4 * _HELD * pairs < problem.lists.free_memory()
 
 
 class GpuAssigner(Assigner):
@@ -76,7 +59,7 @@ class GpuAssigner(Assigner):
         return columns.index_copy(1, self._moved(places), self.columns(new))
 
     def target_costs(self, columns: Any) -> TargetCosts:
-        return _GpuTargetCosts(columns, self._weights)
+        return GpuTargetCosts(columns, self._weights)
 
     def cheapest(
         self, columns: Any, prices: NDArray[np.float64]
@@ -142,31 +125,3 @@ class GpuRowCosts(RowCosts):
             own = index.target.index_select(0, torch.from_numpy(targets).to(device))
             block = GpuIndex(costs, points, own).every_cost()
         return np.asarray(block.div_(self.unit).cpu().numpy())
-
-
-@dataclass(frozen=True)
-class _GpuTargetCosts(TargetCosts):
-    """Costs and weights as tensors."""
-
-    def part(self, targets: Any) -> TargetCosts:
-        weights = self.weights[targets]
-        return _GpuTargetCosts(self.costs[targets], weights / (float(weights.sum()) or 1.0))
-
-    def numbers(self) -> NDArray[np.float64]:
-        return self.costs.double().cpu().numpy()
-
-    def smoothed_dual(self, prices: NDArray[np.float64], smoothing: float) -> Dual:
-        import torch
-
-        reduced = self.costs - torch.from_numpy(prices).to(self.costs)
-        least = reduced.min(1, keepdim=True).values
-        likely = reduced.sub_(least).div_(-smoothing).exp_()
-        total = likely.sum(1, keepdim=True)
-        likely.div_(total)
-        weighted = likely * self.weights[:, None]
-        overlap = product(weighted.T, likely).double()
-        shares = weighted.sum(0, dtype=torch.float64)
-        value = (self.weights[:, None] * (least - smoothing * total.log())).sum(dtype=torch.float64)
-        sums = torch.cat([value[None], shares, overlap.flatten()]).cpu().numpy()
-        k = len(prices)
-        return float(sums[0] + prices.mean()), sums[1 : k + 1], sums[k + 1 :].reshape(k, k)
