@@ -363,13 +363,17 @@ class Problem:
         source_rows: NDArray[np.intp],
         target_rows: NDArray[np.intp],
         target_weights: NDArray[np.float64] | None,
+        costs: Costs | None = None,
     ) -> Problem:
-        """The problem among some of its rows, which are renumbered, with these weights."""
+        """The problem among some of its rows, which are renumbered, with these weights.
+
+        `costs` are those of these rows, where they are known.
+        """
         place = np.full(self.m, -1)
         place[source_rows] = np.arange(len(source_rows))
         initial, candidates = place[self.initial], place[self.candidates]
         return self.changed(
-            costs=self.costs.restrict(source_rows, target_rows),
+            costs=self.costs.restrict(source_rows, target_rows) if costs is None else costs,
             target_weights=target_weights,
             initial=initial[initial >= 0],
             candidates=candidates[candidates >= 0],

@@ -17,8 +17,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
+from uniproto.geometry.matrix_costs import MatrixCosts
 from uniproto.methods.search.assigner import Assigner, targets_are_rows
-from uniproto.methods.search.cell_plan import CellPlan
+from uniproto.methods.search.cell_plan import CellPlan, RowCosts
 from uniproto.methods.search.centres import centres, have_centres
 from uniproto.methods.search.exact_plan import Rows
 from uniproto.methods.search.exchanges import Exchanges
@@ -62,7 +63,8 @@ class Blocks:
         pieces = held.indptr[1:-1]
         self._targets = np.split(held.indices, pieces)
         self._masses = np.split(held.data, pieces)
-        self._in_wave = _IN_WAVE if Allowed(problem).is_free else 1
+        self._is_free = Allowed(problem).is_free
+        self._in_wave = _IN_WAVE if self._is_free else 1
         self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
 
     def improve(self) -> bool:
@@ -74,7 +76,7 @@ class Blocks:
         blocks, begun, before = list(self._blocks()), self.budget.done, self.cost
         for begin in range(0, len(blocks), self._in_wave):
             wave = self._with_rows(blocks[begin : begin + self._in_wave], around)
-            for found in list(parallel_map(self._improved, wave)):
+            for found in self._all_improved(wave):
                 self.rows[found.places] = found.rows
                 for position, place in enumerate(found.places):
                     mine = found.by == position
@@ -168,6 +170,13 @@ class Blocks:
             near = _cheap_rows(self.problem, targets, held)
         return Block(places, near, targets, held)
 
+    def _all_improved(self, wave: list[Block]) -> list[ImprovedBlock]:
+        """Blocks after exchanges; as many side by side as tables of costs fit into memory."""
+        largest = max(4 * len(block.rows) * len(block.targets) for block in wave)
+        at_once = max(1, self.problem.memory // max(2 * largest, 1))
+        parts = pieces_of(len(wave), at_once)
+        return [found for part in parts for found in parallel_map(self._improved, wave[part])]
+
     def _improved(self, block: Block) -> ImprovedBlock:
         """A block after exchanges among its rows."""
         problem, (places, near, targets, held) = self.problem, block
@@ -176,20 +185,22 @@ class Blocks:
             return ImprovedBlock(places, self.rows[places], nothing, nothing, nothing, 0.0, 0.0)
         offer, chosen = held.sum(axis=0), self.rows[places]
         others = np.delete(self.rows, places)
-        part = _part_of(problem, chosen, others, near, targets, offer / offer.sum())
+        table = self._costs.table(near, targets) if self._is_free else None
+        part = _part_of(problem, chosen, others, near, targets, offer / offer.sum(), table)
         are_shares = int(offer.sum()) == len(places) * problem.masses.need
         if are_shares:
             part.masses = Masses(offer, problem.masses.need)
         alone = Budget(min(_WORK_EACH * len(places), _WORK_OF_BLOCK), self.budget.deadline)
-        costs, allowed = self._costs.of_part(part, near, targets), Allowed(part)
-        goes_on = alone.part(math.inf)
-        plan = CellPlan(part, np.searchsorted(near, chosen), costs, alone)
-        before = plan.cost
-        if allowed.is_free and costs.held is not None:
+        goes_on, begun = alone.part(math.inf), np.searchsorted(near, chosen)
+        if table is not None:
+            plan = CellPlan(part, begun, RowCosts(part, table, self._costs.unit), alone)
+            before = plan.cost
             row_of_target = _places_of(targets, near) if self._one_set else np.empty(0, np.intp)
             plan.descend_all(row_of_target, goes_on)
         else:
-            Exchanges(plan, allowed, goes_on).descend_all()
+            plan = CellPlan(part, begun, RowCosts(part).hold(), alone)
+            before = plan.cost
+            Exchanges(plan, Allowed(part), goes_on).descend_all()
         gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         cells = np.arange(len(targets)), plan.cell_of_target, offer
         found, by, masses = plan.shares if are_shares else cells
@@ -230,6 +241,7 @@ def _part_of(
     numbers: Rows,
     targets: Rows,
     weights: NDArray[np.float64],
+    table: NDArray[np.float32] | None,
 ) -> Problem:
     """The problem of a block: its rows and targets, and what its other prototypes leave allowed."""
     given = chosen[np.isin(chosen, problem.initial)]
@@ -238,7 +250,8 @@ def _part_of(
     if problem.twin_distance is not None and len(others):
         barred = np.concatenate([allowed.near(row) for row in others.tolist()])
         free = numbers[~np.isin(numbers, barred)]
-    part = problem.among(numbers, targets, weights)
+    costs = None if table is None else MatrixCosts(table, "precomputed", 0.0)
+    part = problem.among(numbers, targets, weights, costs)
     rules = {}
     for name in ("limits", "keep"):
         rule = getattr(problem, name)

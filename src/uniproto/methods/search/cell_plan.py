@@ -222,10 +222,15 @@ _MOST_NEAR = 1_000  # rows of a cell that are looked at
 class RowCosts:
     """What rows that may be chosen cost, computed when asked for, or all `held` in a table."""
 
-    def __init__(self, problem: Problem, held: NDArray[Any] | None = None) -> None:
+    def __init__(
+        self, problem: Problem, held: NDArray[Any] | None = None, unit: float | None = None
+    ) -> None:
+        """`held` are all costs, in this unit."""
         costs: Any = problem.costs
         self.problem = problem
-        self.unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]  # changes no digits
+        if unit is None:
+            unit = 2.0 ** math.frexp(problem.costs.ceiling or 1.0)[1]  # changes no digits
+        self.unit = unit
         self._is_candidate = np.zeros(problem.m, np.bool_)
         self._is_candidate[problem.candidates] = True
         self.width = costs.source.shape[1] if isinstance(costs, FeatureCosts) else 1
@@ -248,11 +253,11 @@ class RowCosts:
             parallel_for(self._hold, pieces_of(problem.m, block_rows(problem.n)))
         return self
 
-    def of_part(self, part: Problem, rows: Rows, targets: Rows) -> RowCosts:
-        """The same for a part of the problem; held in single precision, if they are few."""
+    def table(self, rows: Rows, targets: Rows) -> NDArray[np.float32] | None:
+        """The costs of some rows in single precision, in the unit; None if they are many."""
         if len(rows) * len(targets) > _MOST_HELD:
-            return RowCosts(part)
-        return RowCosts(part, np.ascontiguousarray(self._of(rows, targets), np.float32))
+            return None
+        return np.ascontiguousarray(self._of(rows, targets), np.float32)
 
     def _hold(self, part: slice) -> None:
         assert self.held is not None
