@@ -22,9 +22,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from uniproto.runtime.threads import parallel_map, pieces_of
+
 TOLERANCE = 1e-12  # a gap below this share of the cost proves a plan optimal
 EXACT = 1e-9  # and one below this, whatever was rounded, that its cost is exact
 _MOST_PASSES = 1000
+_COSTS_AT_ONCE = 1_000_000
 _EPS = float(np.finfo(np.float64).eps)
 
 ArcCosts: TypeAlias = NDArray[np.float64] | sp.csr_array  # every arc, or only those that are stored
@@ -105,6 +108,8 @@ def arc_costs(costs: ArcCosts, rows: NDArray[Any], columns: NDArray[Any]) -> NDA
 def _cheapest(costs: ArcCosts, prices: NDArray[np.float64]) -> NDArray[np.float64]:
     """What each row pays for its cheapest target."""
     if isinstance(costs, np.ndarray):
-        return (costs + prices).min(axis=1)
+        pieces = pieces_of(costs.shape[1], max(1, _COSTS_AT_ONCE // costs.shape[0]))
+        lowest = parallel_map(lambda part: (costs[:, part] + prices[part]).min(axis=1), pieces)
+        return np.min(list(lowest), axis=0)
     priced = costs.data + prices[costs.indices]
     return np.asarray(np.minimum.reduceat(priced, costs.indptr[:-1]))

@@ -23,7 +23,7 @@ _DENSE_ENTRIES = 200_000  # of prototypes and targets, that POT solves quickly
 _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added first where the prices show that something cheaper was left out
 LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
-_TARGETS_PER_PIECE, _ROWS_PER_PIECE = 4096, 16
+_TARGETS_PER_PIECE = 4096
 FEW = 300  # prototypes up to which prices on them are the quickest way
 _TARGETS_OF_FEW = 100  # the fewest targets for each
 _MANY, _TARGETS_OF_MANY = 1_000, 20  # prototypes, and targets for each, that suit cells on a GPU
@@ -302,17 +302,10 @@ def _arcs(
     problem: Problem, rows: NDArray[np.intp], plan: sp.csr_array
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """The costs of each row's arcs in double precision, and what the plan moves over them."""
-
-    def of(places: slice) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        found = []
-        for place in range(places.start, places.stop):
-            line = slice(plan.indptr[place], plan.indptr[place + 1])
-            costs = problem.costs.exact_block(rows[place : place + 1], plan.indices[line])[0]
-            found.append((costs, plan.data[line]))
-        return found
-
-    for found in parallel_map(of, pieces_of(len(rows), _ROWS_PER_PIECE)):
-        yield from found
+    for place in range(len(rows)):
+        line = slice(plan.indptr[place], plan.indptr[place + 1])
+        costs = problem.costs.exact_block(rows[place : place + 1], plan.indices[line])[0]
+        yield costs, plan.data[line]
 
 
 def _transport_of(solved: Plan, total: int, is_exact: bool) -> Transport:

@@ -51,13 +51,16 @@ class Blocks:
         problem: Problem,
         rows: Rows,
         held: sp.csr_array,
-        cost: float,
         budget: Budget,
         *,
+        cost: float | None = None,
         to_end: bool = False,
     ) -> None:
-        """`to_end`: blocks are improved as long as the budget lasts, whatever they gain."""
-        self.problem, self.budget, self.cost = problem, budget, cost
+        """`cost`: of a plan, where `held` is none.
+
+        `to_end`: blocks are improved as long as the budget lasts, whatever they gain.
+        """
+        self.problem, self.budget = problem, budget
         self._least = 0.0 if to_end else _LEAST
         self.rows = rows.copy()
         pieces = held.indptr[1:-1]
@@ -66,6 +69,8 @@ class Blocks:
         self._is_free = Allowed(problem).is_free
         self._in_wave = _IN_WAVE if self._is_free else 1
         self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
+        self._own: list[NDArray[np.float64] | None] = [None] * len(rows)
+        self.cost = float(self.paid.mean()) if cost is None else cost
 
     def improve(self) -> bool:
         """Improve the blocks, the costliest first, as long as that pays; whether it did to the end.
@@ -82,6 +87,7 @@ class Blocks:
                     mine = found.by == position
                     self._targets[place] = found.targets[mine]
                     self._masses[place] = found.masses[mine]
+                    self._own[place] = None
                 self.cost -= found.gain
                 self.budget.spend(found.work)
             share = (self.budget.done - begun) / max(begun, 1.0)
@@ -92,10 +98,8 @@ class Blocks:
     @property
     def paid(self) -> NDArray[np.float64]:
         """What the targets of each place cost it, for a unit of mass."""
-        return self._paid(self._own_costs())
-
-    def _paid(self, own: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-        paid = [costs @ masses for costs, masses in zip(own, self._masses, strict=True)]
+        own = zip(self._own_costs(), self._masses, strict=True)
+        paid = [costs @ masses for costs, masses in own]
         return np.array(paid) * (self.problem.k / self.problem.masses.total)
 
     def _own_costs(self) -> list[NDArray[np.float64]]:
@@ -103,12 +107,17 @@ class Blocks:
         costs = self.problem.costs
 
         def of(place: int) -> NDArray[np.float64]:
+            known = self._own[place]
+            if known is not None:
+                return known
             row, targets = self.rows[place : place + 1], self._targets[place]
             parts = pieces_of(len(targets), block_rows(1, itemsize=8))
             found = [costs.block(row, targets[part])[0] for part in parts]
             return np.concatenate(found, dtype=np.float64) if found else np.empty(0)
 
-        return [of(place) for place in range(len(self.rows))]
+        own = [of(place) for place in range(len(self.rows))]
+        self._own = list(own)
+        return own
 
     def _blocks(self) -> Iterator[NDArray[np.intp]]:
         """Places that are near to each other, from the costliest one on; every place once."""
@@ -120,7 +129,7 @@ class Blocks:
             if len(costs):
                 nearest_target[place] = self._targets[place][np.argmin(costs)]
         left, rows = np.ones(k, np.bool_), self.rows.copy()
-        for place in np.argsort(-self._paid(own), kind="stable").tolist():
+        for place in np.argsort(-self.paid, kind="stable").tolist():
             if left[place]:
                 free = np.flatnonzero(left)
                 apart = problem.costs.block(rows[free], nearest_target[place : place + 1])[:, 0]
@@ -245,11 +254,6 @@ def _part_of(
 ) -> Problem:
     """The problem of a block: its rows and targets, and what its other prototypes leave allowed."""
     given = chosen[np.isin(chosen, problem.initial)]
-    allowed = Allowed(problem)
-    free = numbers
-    if problem.twin_distance is not None and len(others):
-        barred = np.concatenate([allowed.near(row) for row in others.tolist()])
-        free = numbers[~np.isin(numbers, barred)]
     costs = None if table is None else MatrixCosts(table, "precomputed", 0.0)
     part = problem.among(numbers, targets, weights, costs)
     rules = {}
@@ -259,7 +263,12 @@ def _part_of(
             counts, among = rule.counts(others), getattr(part, name)
             least = np.maximum(rule.least - counts, 0)
             rules[name] = replace(among, least=least, most=rule.most - counts)
-    candidates = np.setdiff1d(np.intersect1d(free, problem.candidates), given)
+    free = numbers[part.candidates]
+    if problem.twin_distance is not None and len(others):
+        allowed = Allowed(problem)
+        barred = np.concatenate([allowed.near(row) for row in others.tolist()])
+        free = free[~np.isin(free, barred)]
+    candidates = np.setdiff1d(free, given)
     return part.changed(
         _k=len(chosen),
         initial=np.searchsorted(numbers, given),

@@ -124,4 +124,5 @@ class GpuRowCosts(RowCosts):
             points = index.source.index_select(0, torch.from_numpy(some).to(device))
             own = index.target.index_select(0, torch.from_numpy(targets).to(device))
             block = GpuIndex(costs, points, own).every_cost()
-        return np.asarray(block.div_(self.unit).cpu().numpy())
+        found = torch.empty(block.shape, dtype=block.dtype, pin_memory=block.is_cuda)
+        return np.asarray(found.copy_(block.div_(self.unit)).numpy())

@@ -16,7 +16,7 @@ from uniproto.methods.search.gpu_assigner import assigner_of
 from uniproto.methods.search.stage import Stage
 from uniproto.methods.search.starts import centres_from, greedy_picks, work_of_centres
 from uniproto.runtime.progress import Progress
-from uniproto.transport.prototypes import best_plan, cost_of, feasible_plan
+from uniproto.transport.prototypes import best_plan, feasible_plan
 
 _ROUNDS = 4  # of medoids
 _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as good as exchanges
@@ -64,9 +64,9 @@ def search_from_plan(stage: Stage) -> None:
 def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> float:
     """Exchanges from a plan as long as they pay; the share of its cost that they save."""
     part, pays = stage.problem, True
-    cost = cost_of(part, rows, plan) / part.masses.total
+    blocks = Blocks(part, rows.astype(np.intp), plan, stage.budget, to_end=stage.to_end)
+    cost = blocks.cost
     stage.keep(rows, cost, kind)
-    blocks = Blocks(part, rows.astype(np.intp), plan, cost, stage.budget, to_end=stage.to_end)
     while pays and not stage.budget.is_late:
         pays = blocks.improve()
         stage.keep(blocks.rows, blocks.cost, "exchanges")
@@ -99,7 +99,8 @@ def _descend(stage: Stage, assigner: Assigner, rows: Rows, *, free: bool) -> Non
     targets = np.flatnonzero(part.masses.offer)
     whole = (part.masses.offer[targets], (cells[targets], targets))
     held = sp.csr_array(whole, shape=(part.k, part.n))
-    blocks = Blocks(part, rows, held, value * assigner.unit, budget, to_end=stage.to_end)
+    cost = value * assigner.unit
+    blocks = Blocks(part, rows, held, budget, cost=cost, to_end=stage.to_end)
     pays = part.n <= _MOST_EACH * part.k
     while pays and not budget.is_late:
         pays = blocks.improve()
