@@ -122,6 +122,17 @@ def random_costs(
     return found, note
 
 
+def mean_in_words(costs: Sequence[float]) -> str:
+    """Their mean, and the spread where there is one.
+
+    >>> mean_in_words([0.5, 0.7])
+    '0.6000 ± 0.14'
+    """
+    mean, spread = mean_and_spread(costs)
+    assert mean is not None
+    return figure(mean) + ("" if spread is None else f" ± {figure(spread, 2)}")
+
+
 def rivals_of(
     selection: Selection, random: Sequence[float], comparison: Mapping[str, Any] | None
 ) -> list[Rival]:
@@ -169,9 +180,9 @@ def verdict_of(content: Content) -> Verdict:
     if content.costs is not None:
         parts.append(f", a typical one {figure(typical_cost(content.costs, content.weights))}")
     if random:
-        mean, spread = mean_and_spread(random)
+        mean, _ = mean_and_spread(random)
         assert mean is not None
-        value = figure(mean) + ("" if spread is None else f" ± {figure(spread, 2)}")
+        value = mean_in_words(random)
         below = _compared(cost, mean)
         draws = counted(len(random), "random choice")
         tiles.append(Tile("Random", value, f"{draws} of {k:,}: this one is {below}"))

@@ -27,7 +27,6 @@ from uniproto.methods.grouped import improve_in_groups
 from uniproto.problem.problem import Problem, ProblemOptions, Unpack, as_problem
 from uniproto.report import write_report
 from uniproto.report.targets import arc_costs
-from uniproto.report.words import figure
 from uniproto.runs.atomic import atomic_write, writing
 from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import Transport, transport
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 _SAME_COST = 1e-9  # how far rounding may put a cost off, as a share of it
 _FEW_COSTS = 250_000  # k × n up to which random choices to compare with take a moment
-_RANDOM_CHOICES = 2
 
 
 def as_time_limit(certify: Any) -> tuple[bool, float | None]:
@@ -573,24 +571,24 @@ class Selection:
         >>> words[:58]
         'a typical row is 0 from its prototype, the mean is 0.500; '
         """
+        from uniproto.report.verdict import mean_in_words
         from uniproto.selection.words import distance_in_words
 
         words = distance_in_words(self, self._problem)
-        if self.details.method != "random" and self._random_cost is not None:
-            words += f"; with random ones {figure(self._random_cost, 3)}"
+        if self.details.method != "random" and self._random_costs:
+            words += f"; with random ones {mean_in_words(self._random_costs)}"
         if self.details.proof is not None:
             words += "; none are closer (proven)"
         return words
 
     @cached_property
-    def _random_cost(self) -> float | None:
-        """The mean cost of a few random choices, unless there are too many costs to look at."""
-        from uniproto.report.verdict import random_costs
+    def _random_costs(self) -> list[float]:
+        """The costs of the page's random choices, unless there are too many costs to look at."""
+        from uniproto.report.verdict import RANDOM_DRAWS, random_costs
 
         if self.k * self.details.shape[1] > _FEW_COSTS:
-            return None
-        costs, _ = random_costs(self, self._problem, _RANDOM_CHOICES, None)
-        return float(np.mean(costs)) if costs else None
+            return []
+        return random_costs(self, self._problem, RANDOM_DRAWS, None)[0]
 
     def __len__(self) -> int:
         return self.k

@@ -18,7 +18,6 @@ from uniproto.methods.search.starts import (
     work_of_centres,
 )
 
-_HOPELESS = 1.05  # of the best start: one that much dearer hardly ever ends below it
 _ROUNDS = 8  # of medoids, where the rows come from a sample
 _FLOOR, _FLOOR_EACH = 1.2e8, 4e6  # work before which gains are not asked for: and for each of k
 _FLOOR_ROWS = 10_000  # with more rows as many times that work
@@ -42,10 +41,8 @@ def begin_on_cells(stage: Stage) -> Beginning:
     if stage.begun is None:
         first = greedy_picks(held, stage.greedy, stage.random)
         if pays:
-            starts = [assigner.assign(rows) for rows in (first, improved(first))]
-            best, other = sorted(starts, key=lambda found: found.value)
-            first = best.prototypes
-            others = [other.prototypes] if other.value < _HOPELESS * best.value else []
+            both = first, improved(first)
+            first, *others = sorted(both, key=lambda rows: assigner.assign(rows).value)
     elif stage.is_carried:
         found = assigner.assign(stage.begun)
         found = move_to_medoids(assigner, found, _ROUNDS, budget.part(stage.work))
