@@ -27,6 +27,7 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 TOLERANCE = 1e-12  # a gap below this share of the cost proves a plan optimal
 EXACT = 1e-9  # and one below this, whatever was rounded, that its cost is exact
 _MOST_PASSES = 1000
+_NEGLIGIBLE = 0.05  # of what the gap may be
 _COSTS_AT_ONCE = 1_000_000
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -69,7 +70,7 @@ def prove(
     targets = np.repeat(np.arange(plan.shape[1]), np.diff(by_target.indptr))
     used = arc_costs(costs, holders, targets)
     cost = math.fsum(used * masses)
-    negligible = 8 * _EPS * cost / float(masses.sum())
+    negligible, of_row = 8 * _EPS * cost / float(masses.sum()), plan.sum(axis=1)
     potentials = np.zeros(plan.shape[0]) if potentials is None else potentials - potentials.max()
     for _ in range(min(plan.shape[0] + 1, _MOST_PASSES)):
         prices = np.minimum.reduceat(potentials[holders] - used, begins)
@@ -77,6 +78,8 @@ def prove(
         fall = potentials - lowered
         potentials = lowered
         if (fall <= np.maximum(negligible, 4 * _EPS * np.abs(potentials))).all():
+            break
+        if fall @ of_row <= _NEGLIGIBLE * TOLERANCE * cost:  # rounding alone can go on for long
             break
     prices = np.minimum.reduceat(potentials[holders] - used, begins)
     potentials = _cheapest(costs, prices)
