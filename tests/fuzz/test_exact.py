@@ -95,7 +95,7 @@ def test_costs_of_every_solver_are_true(solver: str, question: Small, seed: int)
     rows = order[: question.k]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "cells_suit", lambda k, n: solver == "cells")
-        few = {"_TARGETS_OF_FEW": 0} if solver == "few" else {"FEW": 0}
+        few = {"_TARGETS_OF_FEW": 0} if solver == "few" else {"FEW": 0, "_MANY": 0}
         for name, value in (
             {} if solver == "dense" else {"SMALL": 0, "_DENSE_ENTRIES": 0, **few}
         ).items():

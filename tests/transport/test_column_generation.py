@@ -241,6 +241,24 @@ def test_large_costs_that_no_plan_pays_do_not_hide_what_is_missing(
     assert listed.cost == pytest.approx(dense.cost, rel=1e-13)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_plans_of_many_prototypes_come_from_cells(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 5, 900) if weighted else None
+    problem = Problem(rng.normal(size=(900, 5)), target_weights=weights, metric="l1").with_k(30)
+    rows = rng.choice(900, 30, replace=False)
+    monkeypatch.setattr(prototypes, "_DENSE_ENTRIES", 0)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
+    by_columns = transport(problem, rows)
+    monkeypatch.setattr(prototypes, "FEW", 0)
+    monkeypatch.setattr(prototypes, "_by_column_generation", lambda *given: pytest.fail("columns"))
+    by_cells = transport(problem, rows)
+    assert_optimal(problem, rows, by_cells)
+    assert by_cells.cost == pytest.approx(by_columns.cost, rel=1e-12)
+
+
 def test_a_plan_over_few_arcs_is_exact_only_if_it_is_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,7 +26,7 @@ LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
 FEW = 300  # prototypes up to which prices on them are the quickest way
 _TARGETS_OF_FEW = 100  # the fewest targets for each
-_MANY, _TARGETS_OF_MANY = 1_000, 20  # prototypes, and targets for each, that suit cells on a GPU
+_MANY, _TARGETS_OF_MANY, _PAIRS_OF_MANY = 1_000, 20, 40_000_000  # that cells are quicker for, too
 _LEAST_MEMORY = 2**26  # allowed for a plan in any case: no more than libraries take
 _EPS = float(np.finfo(np.float64).eps)
 _VANISHING = float(np.finfo(np.float64).tiny) / _EPS  # products below it lose their digits
@@ -154,9 +154,9 @@ def _plan_of_few(
 
     k, n = len(rows), problem.n
     in_cells = cells_suit(k, n)
-    if not in_cells and k > FEW and prices is None:
-        prices = _prices_of_many(problem, rows)
-        in_cells = prices is not None
+    if not in_cells and FEW < k <= min(_MANY, n // _TARGETS_OF_MANY) and k * n <= _PAIRS_OF_MANY:
+        in_cells = True
+        prices = _prices_of_many(problem, rows) if prices is None else prices
     is_few = k <= FEW and n >= _TARGETS_OF_FEW * k
     # Column generation takes more than the costs of few prototypes, where it is still possible.
     fits = n <= LARGEST_TARGET or memory_of_plan(k, n) <= max(problem.memory, _LEAST_MEMORY)
@@ -178,11 +178,10 @@ def _plan_of_few(
 
 
 def _prices_of_many(problem: Problem, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:
-    """Prices on many prototypes, where a GPU finds them in a moment, and cells are quick then."""
+    """Prices on many prototypes, where a GPU finds them in a moment."""
     from uniproto.transport.gpu_balance import prices_on_gpu, suits_gpu
 
-    suits = len(rows) <= _MANY and problem.n >= _TARGETS_OF_MANY * len(rows)
-    return prices_on_gpu(problem, rows) if suits and suits_gpu(problem) else None
+    return prices_on_gpu(problem, rows) if suits_gpu(problem) else None
 
 
 def _by_column_generation(
