@@ -389,7 +389,7 @@ def test_too_few_distinct_examples_are_noticed(name, copies) -> None:
         uniproto.select(copies, 9, metric="euclidean", method=METHODS[name], min_distance=0.01)
 
 
-@pytest.mark.parametrize("between", [1, 30])
+@pytest.mark.parametrize("between", [1, 3000])
 def test_random_choices_that_are_too_near_one_another_are_not_compared(between) -> None:
     ends = [[0.0], [2.0]]  # a row drawn between them leaves none that is far enough away
     points = ends + [[1.0]] * between

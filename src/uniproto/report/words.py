@@ -138,14 +138,16 @@ def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float
 
     >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([2.0]), mean_and_spread([None])
     ((2.0, 1.0), (2.0, None), (None, None))
+    >>> mean_and_spread([1e200, 1e200, 1e200])
+    (1e+200, 0.0)
     """
     known = [value for value in values if value is not None]
     if not known:
         return None, None
-    mean = math.fsum(known) / len(known)
+    mean = math.fsum(value / len(known) for value in known)  # a sum may overflow
     if len(known) == 1 or math.isinf(mean):
         return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
+    return mean, math.hypot(*(value - mean for value in known)) / math.sqrt(len(known) - 1)
 
 
 # --- tables of numbers ----------------------------------------------------------------------------
