@@ -144,10 +144,13 @@ def mean_and_spread(values: Sequence[float | None]) -> tuple[float | None, float
     known = [value for value in values if value is not None]
     if not known:
         return None, None
-    mean = math.fsum(value / len(known) for value in known)  # a sum may overflow
+    unit = 2.0 ** (math.frexp(max(map(abs, known)))[1] - 1)  # changes no digits, nor overflows
+    known = [value / unit for value in known]
+    mean = math.fsum(known) / len(known)
     if len(known) == 1 or math.isinf(mean):
-        return mean, None
-    return mean, math.hypot(*(value - mean for value in known)) / math.sqrt(len(known) - 1)
+        return mean * unit, None
+    variance = math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)
+    return mean * unit, math.sqrt(variance) * unit
 
 
 # --- tables of numbers ----------------------------------------------------------------------------

@@ -231,8 +231,10 @@ def test_trust_weakens_nothing_where_walls_stand(tmp_path: Path) -> None:
     assert result.status == "error"
 
 
-def test_a_trusted_program_has_limits_and_leaves_no_folder() -> None:
-    before = set(Path(tempfile.gettempdir()).glob("uniproto-program-*"))
+def test_a_trusted_program_has_limits_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests leave theirs elsewhere
     code = "import os; print(dict(os.environ), os.listdir(), os.getcwd())"
     result = run_trusted(code, 30.0)
     assert result.status == "ok", result
@@ -244,7 +246,7 @@ def test_a_trusted_program_has_limits_and_leaves_no_folder() -> None:
     assert run_trusted("import os; os.abort()", 30.0).status == "killed"
     if sys.platform == "linux":
         assert "MemoryError" in run_trusted("bytearray(1 << 34)", 30.0).detail
-    assert set(Path(tempfile.gettempdir()).glob("uniproto-program-*")) == before
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_trusted_program_that_forks_does_not_hold_us_up() -> None:
