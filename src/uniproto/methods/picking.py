@@ -30,7 +30,7 @@ def need_features(problem: Problem, method: str) -> FeatureCosts:
 
 def need_one_set(problem: Problem, method: str) -> None:
     """Refuse a target that is not the source itself."""
-    if not (problem.same_set or _is_distance_matrix(problem.costs)):
+    if not (problem.same_set or is_distance_matrix(problem.costs)):
         raise InvalidInputError(
             f"must be the source itself for method={method!r} (a matrix: square, "
             "symmetric, zero diagonal). Leave it out, or use method='kmedoids'.",
@@ -38,7 +38,7 @@ def need_one_set(problem: Problem, method: str) -> None:
         )
 
 
-def _is_distance_matrix(costs: Costs) -> bool:
+def is_distance_matrix(costs: Costs) -> bool:
     """Whether a matrix is square and symmetric with a zero diagonal, up to rounding."""
     m, n = costs.shape
     if m != n or isinstance(costs, FeatureCosts):

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
-from uniproto.geometry.costs import Costs
 from uniproto.geometry.feature_costs import FeatureCosts
 from uniproto.geometry.metrics import Curve, Root, Saturating
+from uniproto.methods.picking import is_distance_matrix
 from uniproto.problem.problem import Problem
 from uniproto.runtime.compiling import njit
 from uniproto.runtime.threads import parallel_for, parallel_map, pieces_of
@@ -218,18 +218,11 @@ def targets_are_rows(problem: Problem) -> bool:
     """Whether most targets are rows that may be chosen, so that a cell holds rows to try."""
     if 2 * len(problem.candidates) < problem.m:
         return False
-    return problem.same_set or _seem_distances(problem.costs)
-
-
-def _seem_distances(costs: Costs) -> bool:
-    """Whether a matrix is square and, where it is looked at, symmetric with a zero diagonal."""
-    m, n = costs.shape
-    if isinstance(costs, FeatureCosts) or m != n:
-        return False
-    some = np.linspace(0, m - 1, min(m, _LOOKED_AT)).astype(np.intp)
-    block = costs.block(some, some)
-    tolerance = 4 * np.sqrt(np.finfo(costs.dtype).eps) * costs.ceiling
-    return bool(max(np.abs(block - block.T).max(), np.diagonal(block).max()) <= tolerance)
+    costs = problem.costs
+    if isinstance(costs, FeatureCosts) or problem.m != problem.n:
+        return problem.same_set
+    some = np.linspace(0, problem.m - 1, min(problem.m, _LOOKED_AT)).astype(np.intp)
+    return is_distance_matrix(costs.restrict(some, some))
 
 
 def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:

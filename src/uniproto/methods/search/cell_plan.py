@@ -129,7 +129,8 @@ class CellPlan:
     def descend_all(self, row_of_target: Rows, goes_on: Check) -> None:
         """What `Exchanges.descend_all` does, in compiled code, where any rows are allowed.
 
-        All costs are held; `row_of_target` says which row a target is, -1 for none.
+        All costs are held; `row_of_target` says which row each target is, -1 for none. Where it is
+        empty, all rows are compared.
         """
         given, held = len(self.problem.initial), self.row_costs.held
         assert held is not None
