@@ -171,11 +171,11 @@ def test_a_large_pool_for_few_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_prototypes_are_exchanged_on_their_exact_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows = clusters(700)
-    found = uniproto.select(rows, 310, metric="euclidean")
+    rows = clusters(900)
+    found = uniproto.select(rows, 301, metric="euclidean")
     assert "exact plan" in [entry["stage"] for entry in found.details.notes["stages"]]
     monkeypatch.setattr(in_blocks, "_PAIRS_OF_PLAN", 0)
-    assert found.cost < 0.995 * uniproto.select(rows, 310, metric="euclidean").cost
+    assert found.cost < 0.995 * uniproto.select(rows, 301, metric="euclidean").cost
 
 
 @pytest.mark.parametrize("few", [10, 300])

@@ -30,9 +30,9 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget
 from uniproto.runtime.threads import parallel_map, pieces_of
 
-_PAIRS, _FEWEST = 100_000, 12  # prototypes and targets in a block; prototypes at least
+_PAIRS, _FEWEST, _MOST = 100_000, 12, 120  # prototypes and targets in a block; prototypes
 _IN_WAVE = 8  # blocks that are improved side by side
-_LEAST = 0.001  # of the cost, for as much work as all before: what waves must gain at least
+_LEAST = 0.01  # of the cost, for as much work as all so far: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
@@ -70,30 +70,33 @@ class Blocks:
         self._in_wave = _IN_WAVE if self._is_free else 1
         self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
         self._own: list[NDArray[np.float64] | None] = [None] * len(rows)
+        self._has_changed = np.ones(len(rows), np.bool_)  # since it was last in a block
         self.cost = float(self.paid.mean()) if cost is None else cost
 
     def improve(self) -> bool:
         """Improve the blocks, the costliest first, as long as that pays; whether it did to the end.
 
-        The next time blocks are others.
+        The next time blocks are those around the rows that were exchanged.
         """
         around = None if self._one_set else self._rows_around()
         blocks, begun, before = list(self._blocks()), self.budget.done, self.cost
+        self._has_changed[:] = False
         for begin in range(0, len(blocks), self._in_wave):
             wave = self._with_rows(blocks[begin : begin + self._in_wave], around)
             for found in self._all_improved(wave):
+                self._has_changed[found.places] = self.rows[found.places] != found.rows
                 self.rows[found.places] = found.rows
                 for position, place in enumerate(found.places):
                     mine = found.by == position
                     self._targets[place] = found.targets[mine]
                     self._masses[place] = found.masses[mine]
-                    self._own[place] = None
+                    self._own[place] = found.costs[mine]
                 self.cost -= found.gain
                 self.budget.spend(found.work)
-            share = (self.budget.done - begun) / max(begun, 1.0)
+            share = (self.budget.done - begun) / max(self.budget.done, 1.0)
             if self.budget.is_spent or before - self.cost < self._least * self.cost * share:
                 return False
-        return self.cost < before
+        return bool(self._has_changed.any())
 
     @property
     def paid(self) -> NDArray[np.float64]:
@@ -120,17 +123,17 @@ class Blocks:
         return own
 
     def _blocks(self) -> Iterator[NDArray[np.intp]]:
-        """Places that are near to each other, from the costliest one on; every place once."""
+        """Places near to each other, around each that has changed, the costliest first."""
         problem, own = self.problem, self._own_costs()
         k, n = problem.k, problem.n
-        size = min(k, max(_FEWEST, math.isqrt(_PAIRS * k // n)))
+        size = min(k, max(_FEWEST, min(_MOST, math.isqrt(_PAIRS * k // n))))
         nearest_target = np.zeros(k, np.intp)
         for place, costs in enumerate(own):
             if len(costs):
                 nearest_target[place] = self._targets[place][np.argmin(costs)]
         left, rows = np.ones(k, np.bool_), self.rows.copy()
         for place in np.argsort(-self.paid, kind="stable").tolist():
-            if left[place]:
+            if left[place] and self._has_changed[place]:
                 free = np.flatnonzero(left)
                 apart = problem.costs.block(rows[free], nearest_target[place : place + 1])[:, 0]
                 block = np.union1d(free[np.argsort(apart, kind="stable")[:size]], [place])
@@ -191,7 +194,8 @@ class Blocks:
         problem, (places, near, targets, held) = self.problem, block
         if not len(targets):
             nothing = np.empty(0, np.intp)
-            return ImprovedBlock(places, self.rows[places], nothing, nothing, nothing, 0.0, 0.0)
+            rows, costs = self.rows[places], np.empty(0)
+            return ImprovedBlock(places, rows, nothing, nothing, nothing, costs, 0.0, 0.0)
         offer, chosen = held.sum(axis=0), self.rows[places]
         others = np.delete(self.rows, places)
         table = self._costs.table(near, targets) if self._is_free else None
@@ -213,7 +217,8 @@ class Blocks:
         gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         cells = np.arange(len(targets)), plan.cell_of_target, offer
         found, by, masses = plan.shares if are_shares else cells
-        return ImprovedBlock(places, near[plan.rows], by, targets[found], masses, gain, alone.done)
+        costs, rows = plan.cells.costs[found, by] * plan.row_costs.unit, near[plan.rows]
+        return ImprovedBlock(places, rows, by, targets[found], masses, costs, gain, alone.done)
 
 
 class Block(NamedTuple):
@@ -226,13 +231,16 @@ class Block(NamedTuple):
 
 
 class ImprovedBlock(NamedTuple):
-    """Places, their rows and what they hold: which of them, of which target, how much; the gain."""
+    """Places, their rows and what they hold: which of them, of which target, how much, at what
+    cost; the gain, and the work.
+    """
 
     places: NDArray[np.intp]
     rows: Rows
     by: NDArray[np.integer]
     targets: Rows
     masses: NDArray[np.int64]
+    costs: NDArray[np.float64]
     gain: float
     work: float
 
