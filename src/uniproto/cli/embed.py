@@ -183,7 +183,7 @@ def _write(output: Path, items: Items, found: Embedded) -> None:
             sidecar.unlink(missing_ok=True)
         with atomic_write(output, note_completed) as file, pq.ParquetWriter(file, schema) as writer:
             first = done = 0
-            for batch in batches(items.table, items.path, None, _ROWS_PER_BATCH):
+            for batch in batches(items.table, None, _ROWS_PER_BATCH):
                 rows_here = found.rows[done:]
                 rows_here = rows_here[rows_here < first + batch.num_rows]
                 vectors = found.vectors[done : done + len(rows_here)]

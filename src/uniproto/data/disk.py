@@ -102,6 +102,11 @@ class LargeTable:
         with self._naming_the_damaged():
             return self._dataset.take(pa.array(rows))
 
+    def batches(self, columns: list[str] | None, size: int) -> Iterator[pa.RecordBatch]:
+        """All rows, so many at a time."""
+        with self._naming_the_damaged():
+            yield from self._dataset.to_batches(columns=columns, batch_size=size)
+
     @contextmanager
     def _naming_the_damaged(self) -> Iterator[None]:
         """Turn an error of reading all files at once into one that names the file."""
@@ -122,11 +127,8 @@ class LargeTable:
         """The features of all rows, in a temporary file that is deleted with them."""
         shape, dtype = (0, 0), np.dtype(np.float32)
         # The memory map keeps the file open until it is released.
-        with (
-            self._naming_the_damaged(),
-            tempfile.TemporaryFile(prefix="uniproto-features-") as file,
-        ):
-            for batch in self._dataset.to_batches(columns=names, batch_size=_ROWS_PER_BATCH):
+        with tempfile.TemporaryFile(prefix="uniproto-features-") as file:
+            for batch in self.batches(names, _ROWS_PER_BATCH):
                 if batch.num_rows == 0:
                     continue
                 part = numeric_matrix(pa.Table.from_batches([batch]), parameter)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from uniproto.data.columns import is_text
-from uniproto.data.disk import LargeTable, is_saved_dataset, parquet_files
+from uniproto.data.disk import LargeTable, is_saved_dataset
 from uniproto.data.examples import FURTHER, as_text, example_of, usual_columns
 from uniproto.data.tables import (
     content_digest,
@@ -51,7 +50,7 @@ class Items:
     def __iter__(self) -> Iterator[Any]:
         columns = list(self.columns or (self.column,))
         different = list(dict.fromkeys(columns))  # --text title,title
-        for batch in batches(self.table, self.path, different, _ROWS_PER_BATCH):
+        for batch in batches(self.table, different, _ROWS_PER_BATCH):
             rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
             yield from map(self._item, rows)
 
@@ -214,11 +213,10 @@ def _is_picture(kind: pa.DataType) -> bool:
     return _is_text(kind) or str(kind) in binary or pa.types.is_fixed_size_binary(kind)
 
 
-def batches(table: Any, path: Path, columns: list[str] | None, size: int) -> Iterator[Any]:
+def batches(table: Any, columns: list[str] | None, size: int) -> Iterator[Any]:
     """A table piece by piece; one that is larger than memory is read again."""
     if isinstance(table, LargeTable):
-        files = ds.dataset([str(file) for file in parquet_files(path)], format="parquet")
-        yield from files.to_batches(columns=columns, batch_size=size)
+        yield from table.batches(columns, size)
         return
     chosen = table if columns is None else table.select(columns)
     yield from chosen.to_batches(max_chunksize=size)
