@@ -173,7 +173,7 @@ def _may_be_codes(data: pa.Buffer, form: CsvForm) -> list[str]:
         source = pa.BufferReader(data)
         with csv.open_csv(source, read_options=reading, **_csv_options(form)) as reader:
             try:
-                return pa.table(reader.read_next_batch())
+                return pa.Table.from_batches([reader.read_next_batch()])
             except StopIteration:
                 return reader.schema.empty_table()
 
