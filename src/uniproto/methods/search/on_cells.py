@@ -21,7 +21,7 @@ from uniproto.methods.search.starts import (
 _ROUNDS = 8  # of medoids, where the rows come from a sample
 _FLOOR, _FLOOR_EACH = 1e8, 3.2e6  # work before which gains are not asked for: and for each of k
 _FLOOR_ROWS = 10_000  # with more rows as many times that work
-_FEW_ROWS = 4_000  # with fewer, less: turns are cheap there, and soon lead to nothing better
+_FEW_ROWS, _OF_FEW = 4_000, 0.7  # with fewer, less: turns are cheap there; but that much
 _OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 
 
@@ -53,6 +53,6 @@ def begin_on_cells(stage: Stage) -> Beginning:
     plan = CellPlan(part, first, costs, budget, prices)
     stage.keep(plan.rows, plan.cost, "start")
     times = _OF_SAMPLE if stage.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
-    times *= min(1.0, math.sqrt(part.n / _FEW_ROWS))
+    times *= min(1.0, max(_OF_FEW, math.sqrt(part.n / _FEW_ROWS)))
     floor = (_FLOOR + _FLOOR_EACH * part.k) * times
     return Beginning(plan, costs, others, floor, improved)

@@ -10,7 +10,7 @@ from uniproto.methods.search.table import SolvedSet, Table
 from uniproto.methods.search.table_plan import TablePlan, greedy_rows
 from uniproto.problem.allowed import Allowed
 
-_FLOOR = 1.2e8  # work before which gains are not asked for
+_FLOOR = 6e7  # work before which gains are not asked for
 _MET, _BEST_MET = 8, 3  # sets met while prices are found: solved, and begun from
 _HOPELESS = 1.02  # times the best cost: sets that are not worth improving
 
