@@ -32,7 +32,7 @@ from uniproto.runtime.threads import parallel_map, pieces_of
 
 _PAIRS, _FEWEST, _MOST = 100_000, 12, 120  # prototypes and targets in a block; prototypes
 _IN_WAVE = 8  # blocks that are improved side by side
-_LEAST = 0.01  # of the cost, for as much work as all so far: what waves must gain at least
+_LEAST = 0.02  # of the cost, for as much work as all so far: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
@@ -69,7 +69,7 @@ class Blocks:
         self._is_free = Allowed(problem).is_free
         self._in_wave = _IN_WAVE if self._is_free else 1
         self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
-        self._own: list[NDArray[np.float64] | None] = [None] * len(rows)
+        self._own = [self._own_costs(place) for place in range(len(rows))]
         self._has_changed = np.ones(len(rows), np.bool_)  # since it was last in a block
         self.cost = float(self.paid.mean()) if cost is None else cost
 
@@ -101,34 +101,24 @@ class Blocks:
     @property
     def paid(self) -> NDArray[np.float64]:
         """What the targets of each place cost it, for a unit of mass."""
-        own = zip(self._own_costs(), self._masses, strict=True)
+        own = zip(self._own, self._masses, strict=True)
         paid = [costs @ masses for costs, masses in own]
         return np.array(paid) * (self.problem.k / self.problem.masses.total)
 
-    def _own_costs(self) -> list[NDArray[np.float64]]:
-        """What the targets of each place cost it."""
-        costs = self.problem.costs
-
-        def of(place: int) -> NDArray[np.float64]:
-            known = self._own[place]
-            if known is not None:
-                return known
-            row, targets = self.rows[place : place + 1], self._targets[place]
-            parts = pieces_of(len(targets), block_rows(1, itemsize=8))
-            found = [costs.block(row, targets[part])[0] for part in parts]
-            return np.concatenate(found, dtype=np.float64) if found else np.empty(0)
-
-        own = [of(place) for place in range(len(self.rows))]
-        self._own = list(own)
-        return own
+    def _own_costs(self, place: int) -> NDArray[np.float64]:
+        """What the targets of a place cost it."""
+        row, targets = self.rows[place : place + 1], self._targets[place]
+        parts = pieces_of(len(targets), block_rows(1, itemsize=8))
+        found = [self.problem.costs.block(row, targets[part])[0] for part in parts]
+        return np.concatenate(found, dtype=np.float64) if found else np.empty(0)
 
     def _blocks(self) -> Iterator[NDArray[np.intp]]:
         """Places near to each other, around each that has changed, the costliest first."""
-        problem, own = self.problem, self._own_costs()
+        problem = self.problem
         k, n = problem.k, problem.n
         size = min(k, max(_FEWEST, min(_MOST, math.isqrt(_PAIRS * k // n))))
         nearest_target = np.zeros(k, np.intp)
-        for place, costs in enumerate(own):
+        for place, costs in enumerate(self._own):
             if len(costs):
                 nearest_target[place] = self._targets[place][np.argmin(costs)]
         left, rows = np.ones(k, np.bool_), self.rows.copy()
@@ -197,6 +187,7 @@ class Blocks:
             rows, costs = self.rows[places], np.empty(0)
             return ImprovedBlock(places, rows, nothing, nothing, nothing, costs, 0.0, 0.0)
         offer, chosen = held.sum(axis=0), self.rows[places]
+        paid = sum(float(self._own[place] @ self._masses[place]) for place in places)
         others = np.delete(self.rows, places)
         table = self._costs.table(near, targets) if self._is_free else None
         part = _part_of(problem, chosen, others, near, targets, offer / offer.sum(), table)
@@ -214,10 +205,12 @@ class Blocks:
             plan = CellPlan(part, begun, RowCosts(part).hold(), alone)
             before = plan.cost
             Exchanges(plan, Allowed(part), goes_on).descend_all()
-        gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         cells = np.arange(len(targets)), plan.cell_of_target, offer
         found, by, masses = plan.shares if are_shares else cells
         costs, rows = plan.cells.costs[found, by] * plan.row_costs.unit, near[plan.rows]
+        gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
+        if are_shares:  # what is held need not be the best plan of the rows before
+            gain = (paid - float(costs @ masses)) / problem.masses.total
         return ImprovedBlock(places, rows, by, targets[found], masses, costs, gain, alone.done)
 
 
