@@ -80,7 +80,7 @@ def test_the_search_ends_at_rows_as_good(
     metric: Any, pretended_gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many rows: from a sample to all of them."""
-    monkeypatch.setattr(starts, "_GREEDY", 100)
+    monkeypatch.setattr(starts, "_PAIRS", 10_000)
     monkeypatch.setattr(search, "_SAMPLE", 200)
     monkeypatch.setattr(search, "_SAMPLE_EACH", 1)
     monkeypatch.setattr(gpu_balance, "_FEWEST_PAIRS", 0)

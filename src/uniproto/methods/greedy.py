@@ -13,6 +13,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.memory import require_memory
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.settings import setting
+from uniproto.runtime.threads import blas_on_one_core
 from uniproto.transport.entropic import iterations_for
 
 PLANS = ("extend", "resolve")
@@ -113,7 +114,8 @@ class Greedy:
             return pick_by_exact_gains(problem, pool, progress)
         if self.plan == "resolve":
             return pick_resolve(problem, pool, progress)
-        return pick_extend(problem, pool, progress)
+        with blas_on_one_core():
+            return pick_extend(problem, pool, progress)
 
 
 def plan_from(plan: str, reg: float | None, iterations: int | None) -> str | Entropic:

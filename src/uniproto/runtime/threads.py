@@ -64,8 +64,15 @@ def blas_on_one_core() -> Iterator[None]:
     >>> with blas_on_one_core():
     ...     pass
     """
-    with _libraries().limit(limits=1, user_api="blas"):
+    if getattr(_thread, "is_limited", False):  # asking for it takes a millisecond
         yield
+        return
+    with _libraries().limit(limits=1, user_api="blas"):
+        _thread.is_limited = True
+        try:
+            yield
+        finally:
+            _thread.is_limited = False
 
 
 @contextmanager

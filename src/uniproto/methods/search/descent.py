@@ -32,7 +32,7 @@ ENOUGH = 100  # targets of a cell that tell which of its rows are compared
 NEAR = 10  # prototypes around one that share its targets
 CLOSEST = 2  # prototypes around one whose targets are tried as rows
 STEP = 0.15  # of the range of what a cell's targets pay
-TRIED = 3  # of the likeliest rows, exactly
+TRIED = 2  # of the likeliest rows, exactly
 _MOST_PATHS = 30  # for each cell: an exchange takes a few
 
 DONE, SPENT, NO_ROOM, CHANGED = 0, 1, 2, 3  # why it ends

@@ -15,54 +15,53 @@ from uniproto.methods.search.exact_plan import LEAST_GAIN, Rows
 from uniproto.methods.search.gpu_assigner import assigner_of
 from uniproto.methods.search.stage import Stage
 from uniproto.methods.search.starts import centres_from, greedy_picks, work_of_centres
-from uniproto.runtime.progress import Progress
 from uniproto.transport.prototypes import best_plan, feasible_plan
 
 _ROUNDS = 4  # of medoids
 _MOST_EACH = 5_000  # targets of a prototype: with more, medoids are nearly as good as exchanges
 _SECONDS_OF_PASS = 4e-8  # for each prototype and target
-_WORK_OF_GREEDY = 3.0  # for each row and target
-_PAIRS_OF_PLAN = 2_000_000  # of prototypes and targets, whose exact plan takes a second
-_SECONDS_OF_SOLVE = 6e-7  # for each of them
-_WORTH = 0.002  # of the cost: what exchanges on an exact plan must save, for another one
+_WORK_OF_GREEDY = 15.0  # for each prototype and target
+_SECONDS_OF_SOLVE = 6e-7  # for each of them: an exact plan
 
 
 def search_in_blocks(stage: Stage) -> None:
-    """From balanced prices, where cells do not suit because targets are many."""
-    part, began = stage.problem, time.perf_counter()
-    assigner, begun = assigner_of(part), stage.begun
-    stage.rows = _picked(stage) if begun is None else begun
-    if stage.budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
+    """Improve the best rows so far, or greedy picks; with seconds left, other picks, too."""
+    part, budget, began = stage.problem, stage.budget, time.perf_counter()
+    rows, plan = _picked(stage) if stage.begun is None else (stage.begun, None)
+    stage.rows = rows
+    if budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
         return
-    _descend(stage, assigner, stage.rows, free=begun is None)
-    took = time.perf_counter() - began
-    while stage.to_end and stage.budget.seconds_left > took:  # again, from others
-        _descend(stage, assigner, _picked(stage), free=True)
+    while True:
+        if stage.are_few:
+            _search_from_prices(stage, rows, free=plan is not None)
+        else:
+            _search_from_plan(stage, rows, plan)
+        took = time.perf_counter() - began
+        if not stage.to_end or budget.seconds_left < took:
+            return
+        began = time.perf_counter()
+        rows, plan = _picked(stage)
 
 
-def search_from_plan(stage: Stage) -> None:
-    """From the plan that greedy picks have anyway, as balancing many prices takes long.
+def _picked(stage: Stage) -> tuple[Rows, sp.csr_array | None]:
+    """Greedy picks, and the plan that they have anyway."""
+    picks = greedy_picks(stage.problem, stage.greedy, stage.random)
+    stage.budget.spend(_WORK_OF_GREEDY * stage.problem.k * stage.problem.n)
+    return picks.rows, picks.plan
 
-    Then from the exact plan, where that is quick or there are seconds left.
-    """
-    part, budget, plan = stage.problem, stage.budget, None
-    rows = stage.begun
-    if rows is not None and budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
-        stage.rows = rows
-        return
-    if rows is None:
-        picks = stage.greedy.pick(part.changed(checkpoint=None), Progress(False))
-        rows, plan = picks.rows, picks.plan
+
+def _search_from_plan(stage: Stage, rows: Rows, plan: sp.csr_array | None) -> None:
+    """From this plan; with seconds left from the exact one, as long as that gains anything."""
+    part, budget = stage.problem, stage.budget
     plan = feasible_plan(part, rows) if plan is None else plan
-    budget.spend(_WORK_OF_GREEDY * len(part.candidates) * part.n)
-    gain, seconds = _exchange(stage, rows, plan, "start"), _SECONDS_OF_SOLVE * part.k * part.n
-    pairs, least = (math.inf, LEAST_GAIN) if stage.to_end else (_PAIRS_OF_PLAN, _WORTH)
-    while gain > least and part.k * part.n <= pairs and budget.seconds_left > seconds:
-        gain = _exchange(stage, stage.rows, best_plan(part, stage.rows), "exact plan")
+    blocks, gain = _exchange(stage, rows, plan, "start")
+    seconds = _SECONDS_OF_SOLVE * part.k * part.n
+    while stage.to_end and gain > LEAST_GAIN and budget.seconds_left > seconds:
+        blocks, gain = _exchange(stage, blocks.rows, best_plan(part, blocks.rows), "exact plan")
 
 
-def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> float:
-    """Exchanges from a plan as long as they pay; the share of its cost that they save."""
+def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> tuple[Blocks, float]:
+    """Exchanges from a plan as long as they pay, and the share of its cost that they save."""
     part, pays = stage.problem, True
     blocks = Blocks(part, rows.astype(np.intp), plan, stage.budget, to_end=stage.to_end)
     cost = blocks.cost
@@ -72,16 +71,12 @@ def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> float:
         stage.keep(blocks.rows, blocks.cost, "exchanges")
     if np.array_equal(blocks.rows, stage.rows):
         stage.paid = blocks.paid
-    return 1 - blocks.cost / cost if cost > 0 else 0.0
+    return blocks, 1 - blocks.cost / cost if cost > 0 else 0.0
 
 
-def _picked(stage: Stage) -> Rows:
-    return greedy_picks(stage.problem, stage.greedy, stage.random)
-
-
-def _descend(stage: Stage, assigner: Assigner, rows: Rows, *, free: bool) -> None:
+def _search_from_prices(stage: Stage, rows: Rows, *, free: bool) -> None:
     """Medoids and exchanges from these rows, or where they are `free`, from their centres."""
-    part, budget = stage.problem, stage.budget
+    part, budget, assigner = stage.problem, stage.budget, assigner_of(stage.problem)
     found, lasts = assigner.assign(rows), budget.part(math.inf)
     if free and have_centres(part.costs):
         value = found.value

@@ -20,6 +20,7 @@ from uniproto.methods.search.starts import (
 
 _ROUNDS = 8  # of medoids, where the rows come from a sample
 _FLOOR, _FLOOR_EACH = 1e8, 3.2e6  # work before which gains are not asked for: and for each of k
+_MOST_EACH = 60  # of which so many count
 _FLOOR_ROWS = 10_000  # with more rows as many times that work
 _FEW_ROWS, _OF_FEW = 4_000, 0.7  # with fewer, less: turns are cheap there; but that much
 _OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
@@ -40,7 +41,7 @@ def begin_on_cells(stage: Stage) -> Beginning:
 
     prices, others = None, []
     if stage.begun is None:
-        first = greedy_picks(held, stage.greedy, stage.random)
+        first = greedy_picks(held, stage.greedy, stage.random).rows
         if pays:
             both = first, improved(first)
             first, *others = sorted(both, key=lambda rows: assigner.assign(rows).value)
@@ -54,5 +55,5 @@ def begin_on_cells(stage: Stage) -> Beginning:
     stage.keep(plan.rows, plan.cost, "start")
     times = _OF_SAMPLE if stage.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
     times *= min(1.0, max(_OF_FEW, math.sqrt(part.n / _FEW_ROWS)))
-    floor = (_FLOOR + _FLOOR_EACH * part.k) * times
+    floor = (_FLOOR + _FLOOR_EACH * min(part.k, _MOST_EACH)) * times
     return Beginning(plan, costs, others, floor, improved)

@@ -14,7 +14,7 @@ from uniproto.methods.search.prove import proof_of_cost
 from uniproto.methods.search.stage import Stage
 from uniproto.problem.problem import Problem
 from uniproto.runtime.threads import parallel_map
-from uniproto.transport.prototypes import FEW, Transport, transport
+from uniproto.transport.prototypes import Transport, transport
 
 _SECONDS_OF_PLAN = 5e-8  # of few prototypes, for each of them and each target
 _PAIRS_AT_ONCE = 5_000_000  # of prototypes and targets, whose plan takes a second or two
@@ -25,7 +25,7 @@ def picks_of_stage(stage: Stage, notes: dict[str, Any], *, in_order: bool) -> Pi
     """The best rows; their plan is left for later where it takes long or time is up."""
     problem, paid = stage.problem, stage.paid
     pairs = problem.k * problem.n
-    if problem.k <= FEW and stage.budget.seconds_left >= _SECONDS_OF_PLAN * pairs:
+    if stage.are_few and stage.budget.seconds_left >= _SECONDS_OF_PLAN * pairs:
         paid = None
     elif paid is None and pairs > _PAIRS_AT_ONCE:
         paid = _paid_in_sample(problem, stage.rows)

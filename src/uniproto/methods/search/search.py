@@ -33,7 +33,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget, Gains
 from uniproto.runtime.progress import Progress
 from uniproto.runtime.threads import blas_on_one_core
-from uniproto.transport.prototypes import FEW, SMALL
+from uniproto.transport.prototypes import SMALL
 
 # Tuned on mixtures of 700 to 200,000 rows, breast cancer and digits of scikit-learn, and MNIST.
 _SAMPLE, _SAMPLE_EACH = 5_000, 400  # rows of the first stage: in all, or for each prototype
@@ -42,6 +42,7 @@ _PAIRS_EACH_SECOND = 12_500_000  # and the pairs of such a sample, which a quart
 _GROWTH = 64  # of a sample, from one stage to the next
 _ENOUGH = 2  # times a sample: so few rows are not sampled, where cells hold all of them
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
+_FEW_TO_MOVE = 30  # prototypes: with more a relocation saves less, and that share is smaller
 _FRUITLESS = 8  # starts in a row, after which every single exchange is tried
 _WORK_OF_TURN = 1e5  # beside what is counted
 _WORK_OF_START = 1e6  # about, for each prototype
@@ -101,7 +102,9 @@ def _in_stages(whole: Stage, seconds: float | None) -> None:
         soon = int(math.sqrt(seconds * _PAIRS_EACH_SECOND))
         size = min(usual, max(_SAMPLE, _FEWEST_EACH * problem.k, soon))
     pairs, count = len(problem.candidates) * problem.n, 0
-    while pairs > SMALL and (_times_enough(problem) * size) ** 2 < pairs:
+    # Few prototypes of many targets: what blocks begin from is best found in a sample.
+    enough = 1 if pairs > SMALL and whole.are_few and not whole.are_cells else _ENOUGH
+    while pairs > SMALL and (enough * size) ** 2 < pairs:
         try:
             _search_sample(whole, size, count)
         except TooFewApartError:  # in the sample, but perhaps not among all rows
@@ -113,14 +116,6 @@ def _in_stages(whole: Stage, seconds: float | None) -> None:
         whole.begun, whole.is_carried = whole.rows, True
     _search(whole)
     whole.save()
-
-
-def _times_enough(problem: Problem) -> int:
-    """How many times a sample the rows may be before they are sampled."""
-    from uniproto.transport.cells import cells_suit
-
-    in_blocks = problem.k <= FEW and not cells_suit(problem.k, problem.n)
-    return 1 if in_blocks else _ENOUGH  # what blocks begin from is best found in a sample
 
 
 def _search_sample(whole: Stage, size: int, count: int) -> None:
@@ -152,9 +147,7 @@ def _search(stage: Stage) -> None:
             if stage.cost < before:
                 table.prove()
         return
-    from uniproto.transport.cells import cells_suit  # what is compiled loads late
-
-    if stage.problem.k <= FEW and cells_suit(stage.problem.k, stage.problem.n):
+    if stage.are_cells:
         from uniproto.methods.search.on_cells import begin_on_cells
 
         beginning = begin_on_cells(stage)
@@ -162,12 +155,9 @@ def _search(stage: Stage) -> None:
         if stage.to_end:
             _go_on(stage, beginning)
         return
-    from uniproto.methods.search.in_blocks import search_from_plan, search_in_blocks
+    from uniproto.methods.search.in_blocks import search_in_blocks
 
-    if stage.problem.k > FEW:
-        search_from_plan(stage)
-    else:
-        search_in_blocks(stage)
+    search_in_blocks(stage)
 
 
 def _improve(stage: Stage, beginning: Beginning) -> None:
@@ -176,7 +166,8 @@ def _improve(stage: Stage, beginning: Beginning) -> None:
     if len(part.initial) == part.k:
         return
     lasts, begun = budget.part(stage.work), budget.done
-    gains = Gains(budget, share=_SHARE, least=_LEAST, work=beginning.floor * stage.effort)
+    share = min(_SHARE, _FEW_TO_MOVE / part.k)
+    gains = Gains(budget, share=share, least=_LEAST, work=beginning.floor * stage.effort)
     gains.note(plan.cost)
 
     def goes_on() -> bool:

@@ -14,6 +14,7 @@ from uniproto.methods.search.exact_plan import LEAST_GAIN, CostsOfRows, ExactPla
 from uniproto.problem.problem import Problem
 from uniproto.runs.checkpoint import SEARCHING, SavedPicks
 from uniproto.runtime.budget import Budget
+from uniproto.transport.prototypes import FEW
 
 _WORK, _WORK_EACH_ROW = 5.0e8, 5.0e4  # of a stage, at most
 _EFFORT = 1.0  # times the usual work: less in tests that are not about the search
@@ -55,6 +56,18 @@ class Stage:
         self.prices: NDArray[np.float64] | None = None  # that balance the rows, nearly
         self.paid: NDArray[np.float64] | None = None  # for each prototype, about
         self.proof: Optimum | None = None
+
+    @property
+    def are_few(self) -> bool:
+        """Whether prototypes are so few that prices of all of them are found quickly."""
+        return self.problem.k <= FEW
+
+    @property
+    def are_cells(self) -> bool:
+        """Whether the plan of all of them is kept in cells."""
+        from uniproto.transport.cells import cells_suit  # what is compiled loads late
+
+        return self.are_few and cells_suit(self.problem.k, self.problem.n)
 
     @property
     def effort(self) -> float:
