@@ -24,9 +24,10 @@ _NEAREST = 16  # prototypes that each target may be sent to at first
 _ADDED = 4  # and those added first where the prices show that something cheaper was left out
 LARGEST_TARGET = 400_000  # beyond this the exact solver takes too long
 _TARGETS_PER_PIECE = 4096
-FEW = 300  # prototypes up to which prices on them are the quickest way
-_TARGETS_OF_FEW = 100  # the fewest targets for each
-_MANY, _TARGETS_OF_MANY, _PAIRS_OF_MANY = 1_000, 20, 40_000_000  # that cells are quicker for, too
+FEW = 300  # prototypes up to which prices on them are found in a moment
+_TARGETS_OF_FEW = 100  # the fewest targets for each, for prices to be the quickest way
+_MANY, _TARGETS_OF_MANY = 1_000, 150  # so many prototypes need more
+_TARGETS_IN_CELLS, _PAIRS_IN_CELLS = 20, 100_000_000  # of many: where cells are quicker than arcs
 _LEAST_MEMORY = 2**26  # allowed for a plan in any case: no more than libraries take
 _EPS = float(np.finfo(np.float64).eps)
 _VANISHING = float(np.finfo(np.float64).tiny) / _EPS  # products below it lose their digits
@@ -153,15 +154,17 @@ def _plan_of_few(
     from uniproto.transport.cells import cells_plan, cells_suit
 
     k, n = len(rows), problem.n
-    in_cells = cells_suit(k, n)
-    if not in_cells and FEW < k <= min(_MANY, n // _TARGETS_OF_MANY) and k * n <= _PAIRS_OF_MANY:
-        in_cells = True
-        prices = _prices_of_many(problem, rows) if prices is None else prices
-    is_few = k <= FEW and n >= _TARGETS_OF_FEW * k
-    # Column generation takes more than the costs of few prototypes, where it is still possible.
-    fits = n <= LARGEST_TARGET or memory_of_plan(k, n) <= max(problem.memory, _LEAST_MEMORY)
+    in_cells, is_few = cells_suit(k, n), k <= FEW and n >= _TARGETS_OF_FEW * k
+    fits = memory_of_plan(k, n) <= max(problem.memory, _LEAST_MEMORY)
+    if k <= FEW:  # column generation takes more, where it is still possible
+        fits |= n <= LARGEST_TARGET
+    elif k <= _MANY and not in_cells:
+        is_few = n >= _TARGETS_OF_MANY * k
+        in_cells = not is_few and n >= _TARGETS_IN_CELLS * k and k * n <= _PAIRS_IN_CELLS
     if not (in_cells or is_few) or not fits:
         return None
+    if k > FEW and not cells_suit(k, n) and prices is None:
+        prices = _prices_of_many(problem, rows)
     costs = np.empty((n, k))
 
     def fill(piece: slice) -> None:
