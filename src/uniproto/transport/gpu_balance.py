@@ -18,17 +18,19 @@ _FEWEST_PAIRS = 500_000  # of prototypes and targets, below which the processor 
 _HELD = 8  # arrays of n × k numbers at most, at a time
 
 
-def suits_gpu(problem: Problem) -> bool:
-    """Whether rows are searched on a GPU that has room for the columns of k prototypes."""
+def suits_gpu(problem: Problem, columns: int | None = None) -> bool:
+    """Whether rows are searched on a GPU that has room for the columns of k prototypes, or of
+    fewer.
+    """
     costs = problem.costs
     if not isinstance(problem.lists, GpuLists) or not isinstance(costs, FeatureCosts):
         return False
-    pairs = problem.n * problem.k
-    if pairs < _FEWEST_PAIRS or costs.on_disk:
+    if problem.n * problem.k < _FEWEST_PAIRS or costs.on_disk:
         return False
     has_means = costs.distance.centred or costs.distance.unit_length
     needed = costs.dtype.itemsize * (sum(problem.costs.shape) * costs.source.shape[1])
-    return has_means and needed + 4 * _HELD * pairs < problem.lists.free_memory()
+    needed += 4 * _HELD * problem.n * (problem.k if columns is None else columns)
+    return has_means and needed < problem.lists.free_memory()
 
 
 def prices_on_gpu(problem: Problem, rows: NDArray[np.intp]) -> NDArray[np.float64] | None:

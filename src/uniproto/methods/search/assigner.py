@@ -225,7 +225,7 @@ def targets_are_rows(problem: Problem) -> bool:
     return is_distance_matrix(costs.restrict(some, some))
 
 
-def members(cells: NDArray[np.int32], k: int) -> list[NDArray[np.intp]]:
+def members(cells: NDArray[np.integer], k: int) -> list[NDArray[np.intp]]:
     """The targets of each of k cells.
 
     >>> members(np.array([1, 0, 1], np.int32), 2)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uniproto.geometry.blocks import block_rows
 from uniproto.geometry.matrix_costs import MatrixCosts
-from uniproto.methods.search.assigner import Assigner, targets_are_rows
+from uniproto.methods.search.assigner import Assigner, members, targets_are_rows
 from uniproto.methods.search.cell_plan import CellPlan, RowCosts
 from uniproto.methods.search.centres import centres, have_centres
 from uniproto.methods.search.exact_plan import Rows
@@ -86,8 +86,8 @@ class Blocks:
             for found in self._all_improved(wave):
                 self._has_changed[found.places] = self.rows[found.places] != found.rows
                 self.rows[found.places] = found.rows
-                for position, place in enumerate(found.places):
-                    mine = found.by == position
+                held = members(found.by, len(found.places))
+                for mine, place in zip(held, found.places, strict=True):
                     self._targets[place] = found.targets[mine]
                     self._masses[place] = found.masses[mine]
                     self._own[place] = found.costs[mine]
@@ -125,8 +125,9 @@ class Blocks:
         for place in np.argsort(-self.paid, kind="stable").tolist():
             if left[place] and self._has_changed[place]:
                 free = np.flatnonzero(left)
-                apart = problem.costs.block(rows[free], nearest_target[place : place + 1])[:, 0]
-                block = np.union1d(free[np.argsort(apart, kind="stable")[:size]], [place])
+                apart = self._costs.column(int(nearest_target[place]), rows[free])
+                some = min(size, len(free)) - 1
+                block = np.union1d(free[np.argpartition(apart, some)[: some + 1]], [place])
                 left[block] = False
                 yield block
 
@@ -148,10 +149,11 @@ class Blocks:
     ) -> list[Block]:
         """Blocks with what they hold and the rows to try there, none in two of them."""
         blocks = list(parallel_map(lambda own: self._with_near(own, around), places))
-        taken = self.rows
+        is_taken = np.zeros(self.problem.m, np.bool_)
+        is_taken[self.rows] = True
         for position, block in enumerate(blocks):
-            near = block.rows[~np.isin(block.rows, taken)]
-            taken = np.concatenate([taken, near])
+            near = block.rows[~is_taken[block.rows]]
+            is_taken[near] = True
             rows = np.union1d(near, self.rows[block.places])
             blocks[position] = block._replace(rows=rows)
         return blocks

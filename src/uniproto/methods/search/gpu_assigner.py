@@ -23,8 +23,8 @@ def assigner_of(problem: Problem) -> Assigner:
 
 
 def row_costs_of(problem: Problem) -> RowCosts:
-    """What rows cost, computed on a GPU where the passes of an assigner are."""
-    return GpuRowCosts(problem) if suits_gpu(problem) else RowCosts(problem)
+    """What rows cost, computed on a GPU where one suits them."""
+    return GpuRowCosts(problem) if suits_gpu(problem, columns=0) else RowCosts(problem)
 
 
 class GpuAssigner(Assigner):
@@ -117,7 +117,8 @@ class GpuRowCosts(RowCosts):
         costs: Any = self.problem.costs
         index = self.problem.lists.index(costs)
         assert isinstance(index, GpuIndex)
-        some, device = np.arange(self.problem.m)[rows], index.target.device
+        some = np.arange(self.problem.m)[rows] if isinstance(rows, slice) else rows
+        device = index.target.device
         if isinstance(targets, slice):
             block = index.whole_rows(torch.from_numpy(some).to(device))
         else:
