@@ -30,7 +30,7 @@ from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget
 from uniproto.runtime.threads import parallel_map, pieces_of
 
-_PAIRS, _FEWEST, _MOST = 100_000, 12, 120  # prototypes and targets in a block; prototypes
+_PAIRS, _FEWEST, _MOST = 200_000, 12, 120  # prototypes and targets in a block; prototypes
 _IN_WAVE = 16  # blocks that are improved side by side
 _LEAST = 0.01  # of the cost, for as much work as all so far: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most

@@ -40,7 +40,6 @@ _SAMPLE, _SAMPLE_EACH = 5_000, 400  # rows of the first stage: in all, or for ea
 _FEWEST_EACH = 10  # where seconds are limited, so that there are rows soon
 _PAIRS_EACH_SECOND = 12_500_000  # and the pairs of such a sample, which a quarter of it is for
 _GROWTH = 64  # of a sample, from one stage to the next
-_ENOUGH = 2  # times a sample: so few rows are not sampled, where cells hold all of them
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
 _FEW_TO_MOVE = 30  # prototypes: with more a relocation saves less, and that share is smaller
 _FRUITLESS = 8  # starts in a row, after which every single exchange is tried
@@ -102,9 +101,7 @@ def _in_stages(whole: Stage, seconds: float | None) -> None:
         soon = int(math.sqrt(seconds * _PAIRS_EACH_SECOND))
         size = min(usual, max(_SAMPLE, _FEWEST_EACH * problem.k, soon))
     pairs, count = len(problem.candidates) * problem.n, 0
-    # Few prototypes of many targets: what blocks begin from is best found in a sample.
-    enough = 1 if pairs > SMALL and whole.are_few and not whole.are_cells else _ENOUGH
-    while pairs > SMALL and (enough * size) ** 2 < pairs:
+    while pairs > SMALL and size**2 < pairs:
         try:
             _search_sample(whole, size, count)
         except TooFewApartError:  # in the sample, but perhaps not among all rows
