@@ -21,9 +21,8 @@ from uniproto.methods.search.starts import (
 _ROUNDS = 8  # of medoids, where the rows come from a sample
 _FLOOR, _FLOOR_EACH = 1e8, 3.2e6  # work before which gains are not asked for: and for each of k
 _MOST_EACH = 60  # of which so many count
-_FLOOR_ROWS = 10_000  # with more rows as many times that work
+_FLOOR_ROWS, _MOST_TIMES = 2_500, 3  # with more rows as many times that work, at most
 _FEW_ROWS, _OF_FEW = 4_000, 0.7  # with fewer, less: turns are cheap there; but that much
-_OF_SAMPLE = 3  # times as much in a sample, where relocations are cheap
 
 
 def begin_on_cells(stage: Stage) -> Beginning:
@@ -53,7 +52,7 @@ def begin_on_cells(stage: Stage) -> Beginning:
         first = stage.begun
     plan = CellPlan(part, first, costs, budget, prices)
     stage.keep(plan.rows, plan.cost, "start")
-    times = _OF_SAMPLE if stage.is_sample else min(max(1, part.n / _FLOOR_ROWS), _OF_SAMPLE)
+    times = min(max(1, part.n / _FLOOR_ROWS), _MOST_TIMES)
     times *= min(1.0, max(_OF_FEW, math.sqrt(part.n / _FEW_ROWS)))
     floor = (_FLOOR + _FLOOR_EACH * min(part.k, _MOST_EACH)) * times
     return Beginning(plan, costs, others, floor, improved)
