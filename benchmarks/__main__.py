@@ -19,6 +19,7 @@ NAMES = (
     "certificate",
     "middle",
     "cliffs",
+    "many",
     "growth",
     "curation",
     "leaks",

@@ -232,6 +232,24 @@ def share_out(cells: Cells, need: int, total: float, limit: float, most: int) ->
 
 
 @njit(cache=True, nogil=True, inner=True)
+def copy_cells(cells: Cells, to: Cells) -> None:
+    """Make `to` what the cells are, but for costs, which both share."""
+    copy_numbers(cells.prices, to.prices)
+    copy_numbers(cells.moves.ravel(), to.moves.ravel())
+    copy_numbers(cells.via.ravel(), to.via.ravel())
+    copy_numbers(cells.cell.ravel(), to.cell.ravel())
+    copy_numbers(cells.part, to.part)
+    copy_numbers(cells.piece.ravel(), to.piece.ravel())
+    copy_numbers(cells.unused, to.unused)
+
+
+@njit(cache=True, nogil=True, inner=True)
+def copy_numbers(numbers: NDArray[Any], to: NDArray[Any]) -> None:
+    for i in range(len(numbers)):  # what assigns a slice takes seconds to compile
+        to[i] = numbers[i]
+
+
+@njit(cache=True, nogil=True, inner=True)
 def _cost(cells: Cells) -> float:
     """What the plan costs, summed again, free of the rounding of updates."""
     total = 0.0

@@ -17,6 +17,7 @@ from uniproto.transport.cell_kernels import (
     MASS,
     TARGET,
     Cells,
+    copy_cells,
     fill_cells,
     give_up,
     least_costs,
@@ -223,7 +224,7 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
             row, limit = others[column], total * (1 - _ROUNDING)
             if total + bounds[place, column] >= limit:
                 break
-            _restore(saved, cells)
+            copy_cells(cells, saved)
             cells.work[0] += k * (n + k) // 2
             after = put_in(cells, place, costs[row], need, total)
             if after != FULL:
@@ -233,7 +234,7 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
                 others[column], rows[place], total = rows[place], row, after
                 bounds[place], bounds[:, column] = np.inf, np.inf
             else:
-                _restore(cells, saved)
+                copy_cells(saved, cells)
                 for j in range(n):
                     cells.costs[j, place] = costs[rows[place], j]
                 if total < before:
@@ -332,7 +333,7 @@ def _find_best_set(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
             for place in range(k):
                 prices[some[place]] += (limit - bound) / square * lacking[place]
         if bound < limit:
-            _restore(cells, empty)
+            copy_cells(empty, cells)
             for place in range(k):
                 cells.prices[place] = prices[some[place]]
                 for j in range(n):
@@ -365,23 +366,3 @@ def _empty_cells(costs: Numbers, prices: Numbers) -> Cells:
     moves, via = np.full((k, k), np.inf), np.full((k, k), -1)
     work = np.zeros(1, np.int64)
     return Cells(costs, prices, moves, via, cell, np.full(n, -1), piece, unused, work)
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _restore(cells: Cells, saved: Cells) -> None:
-    """As `restore` of the cells, compiled."""
-    _copy(cells.prices, saved.prices)
-    _copy(cells.moves, saved.moves)
-    _copy(cells.via, saved.via)
-    _copy(cells.cell, saved.cell)
-    _copy(cells.part, saved.part)
-    _copy(cells.piece, saved.piece)
-    _copy(cells.unused, saved.unused)
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _copy(into: NDArray[Any], what: NDArray[Any]) -> None:
-    """One by one: assigning a slice takes four seconds to compile."""
-    to, of = into.ravel(), what.ravel()
-    for place in range(of.size):
-        to[place] = of[place]

@@ -20,6 +20,8 @@ from uniproto.transport.cell_kernels import (
     TARGET,
     Cells,
     Numbers,
+    copy_cells,
+    copy_numbers,
     give_up,
     least_costs,
     put_in,
@@ -132,7 +134,7 @@ def _visit(
     if len(likely) == 0:
         return total, -1
     costs, reduced, heirs = np.empty(n), np.empty(n), np.empty(n, np.int64)
-    _copy_numbers(least, reduced)
+    copy_numbers(least, reduced)
     rise = give_up(cells, place, need, reduced, heirs)
     price, lowest = cells.prices[place], np.inf
     near, masses = np.empty(size), np.empty(size)
@@ -150,7 +152,7 @@ def _visit(
         if total + rise + bounds[best] >= goal:
             break
         bounds[best], row = np.inf, likely[best]
-        _copy(cells, spare)
+        copy_cells(cells, spare)
         for j in range(n):
             reduced[j], costs[j] = cells.costs[j, place], rows.costs[row, j]
         found = put_in(cells, place, costs, need, total)
@@ -158,7 +160,7 @@ def _visit(
             found = share_out(cells, need, found, goal, _MOST_PATHS * (k + 4))
         if found != FULL and found < goal:
             return found, row
-        _copy(spare, cells)
+        copy_cells(spare, cells)
         for j in range(n):
             cells.costs[j, place] = reduced[j]
         if found == FULL:
@@ -230,24 +232,6 @@ def _neighbours(cells: Cells, place: int) -> NDArray[np.int64]:
         found[position] = _least(apart)
         apart[found[position]] = np.inf
     return found
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _copy(cells: Cells, to: Cells) -> None:
-    """Make `to` what the cells are, but for costs, which both share."""
-    _copy_numbers(cells.prices, to.prices)
-    _copy_numbers(cells.moves.ravel(), to.moves.ravel())
-    _copy_numbers(cells.via.ravel(), to.via.ravel())
-    _copy_numbers(cells.cell.ravel(), to.cell.ravel())
-    _copy_numbers(cells.part, to.part)
-    _copy_numbers(cells.piece.ravel(), to.piece.ravel())
-    _copy_numbers(cells.unused, to.unused)
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _copy_numbers(numbers: NDArray[Any], to: NDArray[Any]) -> None:
-    for i in range(len(numbers)):  # what assigns a slice takes seconds to compile
-        to[i] = numbers[i]
 
 
 @njit(cache=True, nogil=True, inner=True)
