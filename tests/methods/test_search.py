@@ -221,12 +221,12 @@ def test_with_seconds_left_blocks_start_again_and_keep_the_best(
 ) -> None:
     usual, begun = in_blocks.greedy_picks, 0
 
-    def third_is_stopped(*arguments: Any) -> Any:
+    def third_is_stopped(*arguments: Any, **options: Any) -> Any:
         nonlocal begun
         begun += 1
         if begun == 3:
             raise KeyboardInterrupt
-        return usual(*arguments)
+        return usual(*arguments, **options)
 
     monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
     monkeypatch.setattr(in_blocks, "greedy_picks", third_is_stopped)

@@ -13,7 +13,7 @@ from uniproto.methods.search.blocks import Blocks
 from uniproto.methods.search.centres import have_centres, move_to_medoids, snapped
 from uniproto.methods.search.exact_plan import LEAST_GAIN, Rows
 from uniproto.methods.search.gpu_assigner import assigner_of
-from uniproto.methods.search.stage import Stage
+from uniproto.methods.search.stage import FRUITLESS, Stage
 from uniproto.methods.search.starts import centres_from, greedy_picks, work_of_centres
 from uniproto.transport.prototypes import best_plan, feasible_plan
 
@@ -26,26 +26,28 @@ _SECONDS_OF_SOLVE = 6e-7  # for each of them: an exact plan
 
 def search_in_blocks(stage: Stage) -> None:
     """Improve the best rows so far, or greedy picks; with seconds left, other picks, too."""
-    part, budget, began = stage.problem, stage.budget, time.perf_counter()
+    part, budget, began, fruitless = stage.problem, stage.budget, time.perf_counter(), 0
     rows, plan = _picked(stage) if stage.begun is None else (stage.begun, None)
     stage.rows = rows
     if budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
         return
     while True:
+        before = stage.cost
         if stage.are_few:
             _search_from_prices(stage, rows, free=plan is not None)
         else:
             _search_from_plan(stage, rows, plan)
         took = time.perf_counter() - began
-        if not stage.to_end or budget.seconds_left < took:
+        fruitless = 0 if stage.cost < before else fruitless + 1
+        if not stage.to_end or fruitless == FRUITLESS or budget.seconds_left < took:
             return
         began = time.perf_counter()
-        rows, plan = _picked(stage)
+        rows, plan = _picked(stage, again=True)
 
 
-def _picked(stage: Stage) -> tuple[Rows, sp.csr_array | None]:
+def _picked(stage: Stage, *, again: bool = False) -> tuple[Rows, sp.csr_array | None]:
     """Greedy picks, and the plan that they have anyway."""
-    picks = greedy_picks(stage.problem, stage.greedy, stage.random)
+    picks = greedy_picks(stage.problem, stage.greedy, stage.random, again=again)
     stage.budget.spend(_WORK_OF_GREEDY * stage.problem.k * stage.problem.n)
     return picks.rows, picks.plan
 

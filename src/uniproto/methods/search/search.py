@@ -27,7 +27,7 @@ from uniproto.methods.search.line import best_on_line, can_solve_on_line
 from uniproto.methods.search.on_table import OnTable
 from uniproto.methods.search.picks import picks_of, picks_of_stage
 from uniproto.methods.search.prove import count_of_sets, may_be_proven, prove
-from uniproto.methods.search.stage import Beginning, Log, Stage
+from uniproto.methods.search.stage import FRUITLESS, PICKED_FROM, Beginning, Log, Stage
 from uniproto.problem.allowed import Allowed
 from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget, Gains
@@ -42,7 +42,6 @@ _PAIRS_EACH_SECOND = 12_500_000  # and the pairs of such a sample, which a quart
 _GROWTH = 64  # of a sample, from one stage to the next
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
 _FEW_TO_MOVE = 30  # prototypes: with more a relocation saves less, and that share is smaller
-_FRUITLESS = 8  # starts in a row, after which every single exchange is tried
 _WORK_OF_TURN = 1e5  # beside what is counted
 _WORK_OF_START = 1e6  # about, for each prototype
 
@@ -98,7 +97,8 @@ def _in_stages(whole: Stage, seconds: float | None) -> None:
     problem = whole.problem
     usual = size = max(_SAMPLE, _SAMPLE_EACH * problem.k)
     if seconds is not None:
-        soon = int(math.sqrt(seconds * _PAIRS_EACH_SECOND))
+        at_once = seconds * _PAIRS_EACH_SECOND
+        soon = int(math.sqrt(at_once) if whole.are_few else at_once / (PICKED_FROM * problem.k))
         size = min(usual, max(_SAMPLE, _FEWEST_EACH * problem.k, soon))
     pairs, count = len(problem.candidates) * problem.n, 0
     while pairs > SMALL and size**2 < pairs:
@@ -209,7 +209,7 @@ def _moves(stage: Stage, exchanges: Exchanges, beginning: Beginning) -> Iterator
         return None if rows is None else beginning.improved(rows)
 
     in_vain = {"relocation": 0.0, "some other rows": start_again, "restart": start_again}
-    while fruitless < _FRUITLESS:
+    while fruitless < FRUITLESS:
         kind, before = min(in_vain, key=in_vain.__getitem__), budget.done
         if kind == "relocation":
             if plan.cost > best:

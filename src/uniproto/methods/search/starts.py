@@ -20,11 +20,11 @@ from uniproto.methods.search.centres import (
     snapped,
 )
 from uniproto.methods.search.exact_plan import Rows
+from uniproto.methods.search.stage import PICKED_FROM
 from uniproto.problem.problem import Problem, some_of
 from uniproto.runtime.budget import Check
 from uniproto.runtime.progress import Progress
 
-_PICKED_FROM = 5  # rows for each prototype that greedy picks are chosen from
 _PAIRS = 25_000_000  # of rows and targets, up to which they are chosen from more
 _STEPS = 30  # of free centres
 _MOST_NUMBERS = 25_000_000  # of a sample's rows
@@ -70,13 +70,18 @@ def _owed(problem: Problem, random: np.random.Generator) -> Rows:
     return np.concatenate(found)
 
 
-def greedy_picks(problem: Problem, greedy: Method, random: np.random.Generator) -> Picks:
+def greedy_picks(
+    problem: Problem, greedy: Method, random: np.random.Generator, *, again: bool = False
+) -> Picks:
     """The picks of the greedy algorithm for all targets, among some rows where they are many.
 
     What exchanges make of them is as good as with all rows, which take several times as long.
+    `again`: other picks than before.
     """
     alone, rows = problem.changed(checkpoint=None), problem.candidates
-    count = max(_PICKED_FROM * problem.k, _PAIRS // problem.n)
+    count = max(PICKED_FROM * problem.k, _PAIRS // problem.n)
+    if again:
+        count = min(PICKED_FROM * problem.k, (problem.k + len(rows)) // 2)
     if count < len(rows):
         some = np.union1d(rows[some_of(len(rows), count, random)], _owed(problem, random))
         with suppress(TooFewApartError):  # among these, but perhaps not among all
