@@ -34,6 +34,7 @@ _EDGES = (
     _Edge("compiled cells", (244, 245, 246), 4, 10),
     _Edge("rows drawn for greedy picks", (4_999, 5_000, 5_001), 8, 20),
     _Edge("a sample first", (7_999, 8_000, 8_001), 8, 20),
+    _Edge("where a sample began before", (15_999, 16_000, 16_001), 8, 20),
     _Edge("a switch of before", (19_999, 20_000, 20_001), 5, 50),
     _Edge("another switch of before", (39_999, 40_000, 40_001), 10, 20),
     _Edge("blocks, as cells are large", (63_245, 63_246), 5, 20),
