@@ -16,7 +16,9 @@ from uniproto.transport.cell_kernels import (
     TARGET,
     Cells,
     fill_cells,
+    least_costs,
     share_out,
+    surroundings,
     unit_costs,
 )
 from uniproto.transport.cells import (
@@ -26,7 +28,6 @@ from uniproto.transport.cells import (
     exchange,
     losses,
     restore,
-    targets_of,
     with_more_room,
     without,
 )
@@ -34,7 +35,10 @@ from uniproto.transport.exact import partial_plan
 
 
 def assert_sound(cells: Cells, masses: Masses, total: float) -> None:
-    """Shares are equal, every piece lies where it is cheapest, and moves are the cheapest."""
+    """Shares are equal, every piece lies where it is cheapest, and moves are the cheapest.
+
+    Those whose piece is gone are bounds.
+    """
     n, k = cells.costs.shape
     held = np.zeros((k, n), np.int64)
     for p in range(k):
@@ -43,7 +47,7 @@ def assert_sound(cells: Cells, masses: Masses, total: float) -> None:
             assert cells.piece[HOLDER, piece] == p
             held[p, cells.piece[TARGET, piece]] += cells.piece[MASS, piece]
             piece = cells.piece[AFTER, piece]
-        assert targets_of(cells, np.array([p])).tolist() == np.flatnonzero(held[p]).tolist()
+        assert sorted(surroundings(cells, p, 0)[1]) == np.flatnonzero(held[p]).tolist()
     assert held.sum(axis=0).tolist() == masses.offer.tolist()
     assert held.sum(axis=1).tolist() == [masses.need] * k
     assert total == pytest.approx((held * cells.costs.T).sum())
@@ -52,7 +56,12 @@ def assert_sound(cells: Cells, masses: Masses, total: float) -> None:
     for p in range(k):
         own = np.flatnonzero(held[p])
         cheapest = (cells.costs[own] - cells.costs[own, p][:, None]).min(axis=0)
-        np.testing.assert_allclose(cells.moves[p], cheapest, atol=1e-12)
+        is_found = cells.via[p] >= 0
+        np.testing.assert_allclose(cells.moves[p, is_found], cheapest[is_found], atol=1e-12)
+        assert (cells.moves[p] <= cheapest + 1e-12).all()
+        for q in np.flatnonzero(is_found):
+            piece = cells.via[p, q]
+            assert (cells.piece[HOLDER, piece], cells.piece[MASS, piece] > 0) == (p, True)
 
 
 def problem(seed: int) -> tuple[np.ndarray, Masses, int]:
@@ -70,24 +79,26 @@ def test_the_plan_is_exact_after_every_exchange(seed: int) -> None:
     rows = rng.permutation(12)[:k]
     # Hardly any room, so that it has to grow.
     cells = cells_for(costs[rows].T.copy(), np.zeros(k), -2 * k)
-    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf, 10**6)
+    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf)
     assert_sound(cells, masses, total)
     for _ in range(8):
         place = int(rng.integers(k))
         row = int(rng.choice(np.setdiff1d(np.arange(12), rows)))
-        least, rise = without(cells, place, masses.need)
+        least, heirs, rise = without(cells, place, masses.need, least_costs(cells))
         assert losses(cells, masses.need)[place] == pytest.approx(rise)
         bound = (
             total + rise + unit_costs(costs, np.array([row]), least, masses.offer, masses.need)[0]
         )
         saved, old = copied(cells), cells.costs[:, place].copy()
-        after = exchange(cells, place, costs[row].copy(), masses.need, total, np.inf)
+        after = exchange(cells, place, costs[row].copy(), masses.need, total, np.inf, least, heirs)
         while after == FULL:
             restore(cells, saved)
             cells.costs[:, place] = old
             cells = with_more_room(cells)
             saved = copied(cells)
-            after = exchange(cells, place, costs[row].copy(), masses.need, total, np.inf)
+            after = exchange(
+                cells, place, costs[row].copy(), masses.need, total, np.inf, least, heirs
+            )
         rows[place] = row
         total = after
         assert_sound(cells, masses, total)
@@ -99,11 +110,13 @@ def test_the_plan_is_exact_after_every_exchange(seed: int) -> None:
 def test_what_reaches_the_limit_is_given_up_and_undone() -> None:
     costs, masses, k = problem(4)
     cells = cells_for(costs[:k].T.copy(), np.zeros(k))
-    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf, 10**6)
+    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf)
     saved, given_up = copied(cells), 0
+    least, heirs, _ = without(cells, 0, masses.need, least_costs(cells))
     for row in range(k, 12):
         old = cells.costs[:, 0].copy()
-        if exchange(cells, 0, costs[row].copy(), masses.need, total, total * 0.5) == np.inf:
+        limit, new = total * 0.5, costs[row].copy()
+        if exchange(cells, 0, new, masses.need, total, limit, least, heirs) == np.inf:
             given_up += 1
         cells.costs[:, 0] = old
         restore(cells, saved)

@@ -11,6 +11,8 @@ from uniproto.fills.priced_fills import cheapest_first
 from uniproto.runtime.compiling import njit
 
 Numbers = NDArray[np.float64]
+NEXT = 16  # targets of each pair of cells that are kept in order
+_PATHS, _PATHS_TO_LIMIT = 200, 30  # at most: for each target and cell; for each cell
 FULL = -1.0  # instead of a cost: there was no room for more pieces
 
 
@@ -27,7 +29,9 @@ class Cells(NamedTuple):
     costs: Numbers  # n × k
     prices: Numbers
     moves: Numbers  # k × k: the least C_qj − C_pj over the pieces of p
-    via: NDArray[np.int64]  # and the piece it is of; -1: none
+    via: NDArray[np.int64]  # and the piece it is of; -1: gone, and the cost is a bound
+    next: NDArray[np.int64]  # k × k × a few: targets to move next, the cheapest first; -1: no more
+    known: Numbers  # k × k: all pieces that cost less to move are among these
     cell: NDArray[np.int64]  # for each: the mass it holds, its first piece
     part: NDArray[np.int64]  # piece of each target
     piece: NDArray[np.int64]  # for each: target, cell, mass, and its places in three lists:
@@ -44,15 +48,13 @@ def fill_cells(cells: Cells, offer: NDArray[np.int64]) -> float:
     for j in range(n):
         if offer[j] > 0:
             p, _ = _cheapest(cells, j, k)
-            _give(cells, j, p, offer[j])
+            _note_arrival(cells, _give(cells, j, p, offer[j]))
             total += offer[j] * cells.costs[j, p]
-    for p in range(k):
-        _find_moves_from(cells, p)
     cells.work[0] += 2 * k * n
     return total
 
 
-@njit(cache=True, nogil=True, inner=True)
+@njit(cache=True, nogil=True)
 def least_costs(cells: Cells) -> Numbers:
     """What each target costs where it is cheapest at the prices, less the price."""
     least = np.empty(len(cells.costs))
@@ -65,7 +67,7 @@ def least_costs(cells: Cells) -> Numbers:
     return least
 
 
-@njit(cache=True, nogil=True, inner=True)
+@njit(cache=True, nogil=True)
 def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[np.int64]) -> float:
     """By how much the cost rises if a prototype goes, at these prices.
 
@@ -83,6 +85,45 @@ def give_up(cells: Cells, place: int, need: int, least: Numbers, heirs: NDArray[
         piece = cells.piece[AFTER, piece]
         cells.work[0] += 2 * len(cells.prices)
     return rise
+
+
+@njit(cache=True, nogil=True)
+def surroundings(
+    cells: Cells, place: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """A cell and those it gives mass to, or takes it from, most cheaply, the closest first.
+
+    Also the targets of all of them in that order, and how many there are up to each.
+    """
+    n, k = cells.costs.shape
+    places, ends, apart = np.empty(min(most + 1, k), np.int64), np.empty(k, np.int64), np.empty(k)
+    for p in range(k):
+        gap = cells.prices[place] - cells.prices[p]
+        apart[p] = min(cells.moves[place, p] + gap, cells.moves[p, place] - gap)
+    apart[place] = -np.inf
+    targets, is_there, size = np.empty(n, np.int64), np.zeros(n, np.bool_), 0
+    for position in range(len(places)):
+        places[position] = lowest(apart)
+        piece = cells.cell[FIRST, places[position]]
+        apart[places[position]] = np.inf
+        while piece >= 0:
+            j = cells.piece[TARGET, piece]
+            if not is_there[j]:
+                is_there[j], targets[size] = True, j
+                size += 1
+            piece = cells.piece[AFTER, piece]
+        ends[position] = size
+    return places, targets[:size], ends[: len(places)]
+
+
+@njit(cache=True, nogil=True, inner=True)
+def lowest(numbers: Numbers) -> int:
+    """Where the lowest number is, the first of equal ones."""
+    best = 0
+    for i in range(len(numbers)):
+        if numbers[i] < numbers[best]:
+            best = i
+    return best
 
 
 @njit(cache=True, nogil=True)
@@ -137,16 +178,21 @@ def unit_bounds(
 
 
 @njit(cache=True, nogil=True)
-def put_in(cells: Cells, place: int, costs: Numbers, need: int, total: float) -> float:
+def put_in(
+    cells: Cells,
+    place: int,
+    costs: Numbers,
+    need: int,
+    total: float,
+    least: Numbers,
+    heirs: NDArray[np.int64],
+) -> float:
     """Give a place to a row with these costs; returns what the plan costs, before shares are equal.
 
-    FULL where there is no room for more pieces: the cells are then as they were.
+    `least` and `heirs` are those after the place was given up; in `costs` are then those of the row
+    before. FULL where there is no room for more pieces: but for costs, the cells are as they were.
     """
-    n = len(costs)
-    if cells.unused[1] < len(cells.prices) + 2:
-        return FULL
-    least, heirs = least_costs(cells), np.empty(n, np.int64)
-    give_up(cells, place, need, least, heirs)
+    n, k = cells.costs.shape
     pieces = np.empty(cells.piece.shape[1], np.int64)
     net, mass, size = np.empty(len(pieces)), np.empty(len(pieces), np.int64), 0
     for j in range(n):
@@ -156,45 +202,50 @@ def put_in(cells: Cells, place: int, costs: Numbers, need: int, total: float) ->
             mass[size] = cells.piece[MASS, piece]
             size += 1
             piece = cells.piece[OTHER, piece]
+        cells.costs[j, place], costs[j] = costs[j], cells.costs[j, place]
+    if cells.unused[1] < k + 2:
+        return FULL
     # int: a literal 0 would be compiled as a type of its own
     _, whole, portion = cheapest_first(net, mass, pieces, int(size), need)
     cells.prices[place] = net[whole]
+    for p in range(k):
+        _forget_move(cells, place, p)
+        _forget_move(cells, p, place)
     for position in range(size):
         taken = mass[position] if position < whole else portion if position == whole else 0
-        piece = pieces[position]
+        piece, left = pieces[position], mass[position] - taken
         j, p = cells.piece[TARGET, piece], cells.piece[HOLDER, piece]
+        to, amount = place, taken
         if p == place:
-            total += taken * costs[j] - mass[position] * cells.costs[j, p]
-            left = mass[position] - taken
-            if left > 0:
-                _take(cells, piece, left)
-                total += left * cells.costs[j, heirs[j]]
-                _note_arrival(cells, _give(cells, j, heirs[j], left))
+            to, amount = heirs[j], left
+            total += taken * cells.costs[j, place] - mass[position] * costs[j]
+            if taken > 0:
+                _note_arrival(cells, piece)
         elif taken > 0:
-            total += taken * (costs[j] - cells.costs[j, p])
-            if _take(cells, piece, taken):
+            total -= taken * cells.costs[j, p]
+        if p != place and left > 0 and net[position] - cells.prices[p] < cells.moves[p, place]:
+            cells.moves[p, place] = net[position] - cells.prices[p]
+            cells.via[p, place] = piece
+        if amount > 0:
+            total += amount * cells.costs[j, to]
+            if _take(cells, piece, amount):
                 _note_departure(cells, p, piece)
-            _give(cells, j, place, taken)
-    for j in range(n):
-        cells.costs[j, place] = costs[j]
-    _find_moves_from(cells, place)
-    for p in range(len(cells.prices)):
-        _find_move(cells, p, place)
+            _note_arrival(cells, _give(cells, j, to, amount))
     cells.work[0] += 16 * size
     return total
 
 
 @njit(cache=True, nogil=True)
-def share_out(cells: Cells, need: int, total: float, limit: float, most: int) -> float:
+def share_out(cells: Cells, need: int, total: float, limit: float) -> float:
     """Move mass along cheapest paths until every cell holds its share; returns the plan's cost.
 
     Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
-    cells are then half way. Where weights make masses of very different sizes, paths may carry
-    next to nothing: after `most` of them it counts as no better.
+    cells are then half way. Where weights make masses of very different sizes, paths may carry next
+    to nothing: after so many of them the cost counts as infinite, too.
     """
-    k = len(cells.prices)
+    n, k = cells.costs.shape
     distance, reached_from = np.empty(k), np.empty(k, np.int64)
-    paths = 0
+    paths, most = 0, _PATHS_TO_LIMIT * (k + 4) if limit < np.inf else _PATHS * (n + k)
     while True:
         paths += 1
         if paths > most:
@@ -209,9 +260,9 @@ def share_out(cells: Cells, need: int, total: float, limit: float, most: int) ->
             return np.inf
         farthest = (limit - bound) / excess  # all of it must go at least as far as the nearest
         end = _nearest_below(cells, need, distance, reached_from, farthest)
-        if end >= 0 and cells.cell[HELD, end] >= need:
+        if end < 0:
             return np.inf
-        if end < 0 or cells.unused[1] < k:
+        if cells.unused[1] < k:
             return FULL
         begin, amount = end, need - cells.cell[HELD, end]
         while reached_from[begin] >= 0:
@@ -241,6 +292,8 @@ def copy_cells(cells: Cells, to: Cells) -> None:
     copy_numbers(cells.part, to.part)
     copy_numbers(cells.piece.ravel(), to.piece.ravel())
     copy_numbers(cells.unused, to.unused)
+    for p in range(len(to.known)):
+        to.known[p] = -np.inf
 
 
 @njit(cache=True, nogil=True, inner=True)
@@ -267,31 +320,45 @@ def _nearest_below(
 ) -> int:
     """Dijkstra from all cells above their share to the nearest below it; prices follow.
 
-    Ends at a cell that is not below its share where the nearest is farther than `farthest`.
+    A move whose piece is gone is looked for again only where it would be the next one. Returns -1
+    where the nearest is farther than `farthest`.
     """
     k = len(cells.prices)
-    is_settled = np.empty(k, np.bool_)
+    is_settled = np.zeros(k, np.bool_)
     p, nearest = -1, np.inf
     for q in range(k):
-        distance[q], reached_from[q], is_settled[q] = np.inf, -1, False
+        distance[q], reached_from[q] = np.inf, -1
         if cells.cell[HELD, q] > need:
             distance[q], p, nearest = 0.0, q, 0.0
-    while p >= 0 and cells.cell[HELD, p] >= need and nearest <= farthest:
-        is_settled[p] = True
-        begin, following, closest = nearest + cells.prices[p], -1, np.inf
-        for q in range(k):
-            if not is_settled[q]:
+    while p >= 0:
+        if nearest > farthest:
+            return -1
+        before = reached_from[p]
+        if before >= 0 and cells.via[before, p] < 0:
+            _find_move(cells, before, int(p))
+            distance[p] = np.inf
+            for q in range(k):
+                if is_settled[q]:
+                    gap = cells.prices[q] + cells.moves[q, p] - cells.prices[p]
+                    if distance[q] + max(gap, 0.0) < distance[p]:
+                        distance[p], reached_from[p] = distance[q] + max(gap, 0.0), q
+        elif cells.cell[HELD, p] < need:
+            break
+        else:
+            is_settled[p] = True
+            begin = nearest + cells.prices[p]
+            for q in range(k):
                 through = max(begin + cells.moves[p, q] - cells.prices[q], nearest)
                 if through < distance[q]:
                     distance[q], reached_from[q] = through, p
-                if distance[q] < closest:
-                    following, closest = q, distance[q]
-        p, nearest = following, closest
-        cells.work[0] += 2 * k
-    if p >= 0:
+        p, nearest = -1, np.inf
         for q in range(k):
-            if is_settled[q]:
-                cells.prices[q] -= nearest - distance[q]
+            if not is_settled[q] and distance[q] < nearest:
+                p, nearest = q, distance[q]
+        cells.work[0] += 2 * k
+    for q in range(k):
+        if is_settled[q]:
+            cells.prices[q] -= nearest - distance[q]
     return p
 
 
@@ -310,18 +377,24 @@ def _cheapest(cells: Cells, target: int, but: int) -> tuple[int, float]:
 
 
 @njit(cache=True, nogil=True, inner=True)
-def _find_moves_from(cells: Cells, place: int) -> None:
-    for q in range(len(cells.prices)):
-        cells.moves[place, q], cells.via[place, q] = np.inf, -1
-    piece = cells.cell[FIRST, place]
-    while piece >= 0:
-        _note_arrival(cells, piece)
-        piece = cells.piece[AFTER, piece]
+def _forget_move(cells: Cells, p: int, q: int) -> None:
+    cells.moves[p, q], cells.via[p, q], cells.known[p, q] = np.inf, -1, -np.inf
 
 
 @njit(cache=True, nogil=True, inner=True)
 def _find_move(cells: Cells, p: int, q: int) -> None:
-    """The cheapest move from one cell to another, over all pieces."""
+    """The cheapest move from one cell to another, over all pieces, or the next of those known."""
+    count, position = cells.next.shape[2], 0
+    while cells.known[p, q] > -np.inf and position < count and cells.next[p, q, position] >= 0:
+        j = cells.next[p, q, position]
+        piece, extra = cells.part[j], cells.costs[j, q] - cells.costs[j, p]
+        while piece >= 0 and cells.piece[HOLDER, piece] != p:
+            piece = cells.piece[OTHER, piece]
+        if piece >= 0 and extra < cells.known[p, q]:
+            cells.moves[p, q], cells.via[p, q] = extra, piece
+            return
+        position += 1
+    extras, found = np.empty(count), 0
     cells.moves[p, q], cells.via[p, q] = np.inf, -1
     piece = cells.cell[FIRST, p]
     while piece >= 0:
@@ -329,8 +402,19 @@ def _find_move(cells: Cells, p: int, q: int) -> None:
         extra = cells.costs[j, q] - cells.costs[j, p]
         if extra < cells.moves[p, q]:
             cells.moves[p, q], cells.via[p, q] = extra, piece
+        if found < count or extra < extras[count - 1]:
+            found = min(found + 1, count)
+            position = found - 1
+            while position > 0 and extras[position - 1] > extra:
+                extras[position] = extras[position - 1]
+                cells.next[p, q, position] = cells.next[p, q, position - 1]
+                position -= 1
+            extras[position], cells.next[p, q, position] = extra, j
         piece = cells.piece[AFTER, piece]
         cells.work[0] += 2
+    cells.known[p, q] = extras[count - 1] if found == count else np.inf
+    if found < count:
+        cells.next[p, q, found] = -1
 
 
 @njit(cache=True, nogil=True, inner=True)
@@ -338,17 +422,19 @@ def _note_arrival(cells: Cells, piece: int) -> None:
     j, p = cells.piece[TARGET, piece], cells.piece[HOLDER, piece]
     own = cells.costs[j, p]
     for q in range(len(cells.prices)):
-        if cells.costs[j, q] - own < cells.moves[p, q]:
-            cells.moves[p, q], cells.via[p, q] = cells.costs[j, q] - own, piece
+        extra = cells.costs[j, q] - own
+        cells.known[p, q] = min(cells.known[p, q], extra)
+        if extra <= cells.moves[p, q]:
+            cells.moves[p, q], cells.via[p, q] = extra, piece
     cells.work[0] += 2 * len(cells.prices)
 
 
 @njit(cache=True, nogil=True, inner=True)
 def _note_departure(cells: Cells, place: int, piece: int) -> None:
-    """Recompute the moves that belonged to a piece that is gone."""
+    """The moves that belonged to a piece that is gone are bounds from now on."""
     for q in range(len(cells.prices)):
         if cells.via[place, q] == piece:
-            _find_move(cells, place, q)
+            cells.via[place, q] = -1
 
 
 @njit(cache=True, nogil=True, inner=True)

@@ -18,17 +18,18 @@ from uniproto.transport.cell_kernels import (
     FULL,
     HOLDER,
     MASS,
-    TARGET,
+    NEXT,
     Cells,
     Numbers,
     fill_cells,
+    give_up,
+    least_costs,
     put_in,
     share_out,
 )
 from uniproto.transport.exact import Plan
 from uniproto.transport.proof import prove
 
-_MOST_PATHS = 30  # for each cell: an exchange takes a few
 _MOST_PAIRS, _MOST_PAIRS_OF_TARGETS = 5_000_000, 200_000_000
 
 
@@ -52,6 +53,8 @@ def cells_for(costs: Numbers, prices: Numbers, spare: int = 64) -> Cells:
         prices=prices,
         moves=np.full((k, k), np.inf),
         via=np.full((k, k), -1),
+        next=np.empty((k, k, NEXT), np.int64),
+        known=np.full((k, k), -np.inf),
         cell=np.stack([np.zeros(k, np.int64), np.full(k, -1)]),
         part=np.full(n, -1),
         piece=piece,
@@ -70,26 +73,27 @@ def filled(
     spare, total = 64, FULL
     while total == FULL:
         cells = cells_for(costs, prices.copy(), spare)
-        most, total = 200 * sum(costs.shape), fill_cells(cells, offer)
-        total, spare = share_out(cells, need, total, np.inf, most), 2 * spare + len(costs)
+        total = share_out(cells, need, fill_cells(cells, offer), np.inf)
+        spare = 2 * spare + len(costs)
     return cells, total
 
 
 def exchange(
-    cells: Cells, place: int, costs: Numbers, need: int, total: float, limit: float
+    cells: Cells,
+    place: int,
+    costs: Numbers,
+    need: int,
+    total: float,
+    limit: float,
+    least: Numbers,
+    heirs: NDArray[np.int64],
 ) -> float:
-    """Give a place to a row with these costs. Returns the cost of the plan then.
-
-    Infinite as soon as it is known to reach `limit`, and FULL where there is no more room: the
-    cells are then half way, and must be restored.
-    """
-    begun = put_in(cells, place, costs, need, total)
-    if begun == FULL:
-        return FULL
-    return float(share_out(cells, need, begun, limit, _MOST_PATHS * (len(cells.prices) + 4)))
+    """What `put_in` and `share_out` do together: the cells must be restored if they fail."""
+    begun = put_in(cells, place, costs, need, total, least, heirs)
+    return FULL if begun == FULL else float(share_out(cells, need, begun, limit))
 
 
-_CHANGING = [name for name in Cells._fields if name not in ("costs", "work")]
+_CHANGING = [name for name in Cells._fields if name not in ("costs", "work", "next", "known")]
 
 
 def copied(cells: Cells) -> Cells:
@@ -109,6 +113,7 @@ def restore(cells: Cells, saved: Cells) -> None:
     """Bring cells back to what they were; the costs are the caller's."""
     for name in _CHANGING:
         np.copyto(getattr(cells, name), getattr(saved, name))
+    cells.known[:] = -np.inf
 
 
 def holders(cells: Cells) -> NDArray[np.int32]:
@@ -123,69 +128,22 @@ def shares(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[
     return targets, held_by, masses
 
 
-def targets_of(cells: Cells, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The targets of some cells, ascending."""
-    is_meant = np.zeros(len(cells.prices), np.bool_)
-    is_meant[places] = True
-    is_there = np.zeros(len(cells.part), np.bool_)
-    targets, held_by, masses = cells.piece[: MASS + 1]
-    is_there[targets[is_meant[held_by] & (masses > 0)]] = True
-    return np.flatnonzero(is_there)
-
-
-def neighbours(cells: Cells, place: int, count: int) -> NDArray[np.int64]:
-    """The cells that a cell gives mass to, or takes it from, most cheaply; the closest first."""
-    gaps = cells.prices[place] - cells.prices
-    apart = np.minimum(cells.moves[place] + gaps, cells.moves[:, place] - gaps)
-    apart[place] = np.inf
-    return np.argsort(apart, kind="stable")[: min(count, len(apart) - 1)]
-
-
-def least_costs(cells: Cells) -> Numbers:
-    """What each target costs where it is cheapest at the prices, less the price."""
-    used = cells.piece[MASS] > 0
-    least = np.zeros(len(cells.part))
-    targets, held_by = cells.piece[TARGET, used], cells.piece[HOLDER, used]
-    least[targets] = cells.costs[targets, held_by] - cells.prices[held_by]
-    return least
-
-
 def without(
-    cells: Cells, place: int, need: int, least: Numbers | None = None
-) -> tuple[Numbers, float]:
+    cells: Cells, place: int, need: int, least: Numbers
+) -> tuple[Numbers, NDArray[np.int64], float]:
     """What targets cost where they are cheapest without a prototype, less the price; and the rise.
 
-    The rise of the cost, plus what a row that takes the place then pays for its unit of mass above
-    those costs, is at most what that exchange costs. `least` are the `least_costs`, where known.
+    Also which cells that are, of its own targets. The rise of the cost, plus what a row that takes
+    the place then pays for its unit of mass above those costs, is at most what that exchange costs.
     """
-    least = least_costs(cells) if least is None else least.copy()
-    pieces = np.flatnonzero((cells.piece[HOLDER] == place) & (cells.piece[MASS] > 0))
-    rise = _rises(cells, pieces, least)
-    return least, float(rise.sum()) - need * float(cells.prices[place])
+    least, heirs = least.copy(), np.empty(len(least), np.int64)
+    return least, heirs, give_up(cells, place, need, least, heirs)
 
 
 def losses(cells: Cells, need: int) -> Numbers:
     """The rise of `without` for every place."""
-    pieces = np.flatnonzero(cells.piece[MASS] > 0)
-    rises = _rises(cells, pieces, np.empty(len(cells.part)))
-    k = len(cells.prices)
-    return np.bincount(cells.piece[HOLDER, pieces], rises, minlength=k) - need * cells.prices
-
-
-def _rises(cells: Cells, pieces: NDArray[np.intp], least: Numbers) -> Numbers:
-    """What pieces cost more at the next best cell; notes in `least` what their targets then cost.
-
-    Where there is no other cell, leaving a target alone costs nothing.
-    """
-    targets, held_by = cells.piece[TARGET, pieces], cells.piece[HOLDER, pieces]
-    reduced = cells.costs[targets] - cells.prices
-    every = np.arange(len(pieces))
-    own = reduced[every, held_by]
-    reduced[every, held_by] = np.inf
-    best = reduced.min(axis=1) if reduced.shape[1] > 1 else np.zeros(len(pieces))
-    least[targets] = best
-    cells.work[0] += 4 * reduced.size
-    return np.asarray(cells.piece[MASS, pieces] * (best - own))
+    least, heirs = least_costs(cells), np.empty(len(cells.part), np.int64)
+    return np.array([give_up(cells, p, need, least, heirs) for p in range(len(cells.prices))])
 
 
 def cells_plan(

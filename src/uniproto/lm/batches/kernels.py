@@ -15,6 +15,7 @@ from uniproto.transport.cell_kernels import (
     FIRST,
     FULL,
     MASS,
+    NEXT,
     TARGET,
     Cells,
     copy_cells,
@@ -31,7 +32,6 @@ _WORTHWHILE = 8e-6  # of the cost, for each row: what a round of exchanges must 
 _WORK = 1_600  # of all exchanges, for each row: about two nanoseconds each
 _PATIENCE = 400  # of the exchanges of one round, for each row
 _FEW_SETS = 300  # that are all compared
-_MOST_PATHS = 200  # on which mass moves, for each row
 _STEPS = 8  # of prices, before a set's plan is made
 
 Numbers = NDArray[np.float64]
@@ -208,9 +208,7 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
     n, k = len(costs), len(rows)
     cells = _empty_cells(costs[rows].T.copy(), prices[rows])
     saved = _empty_cells(cells.costs, prices[rows])
-    most_paths = _MOST_PATHS * (n + k)
-    begun = fill_cells(cells, np.full(n, offer))
-    total = share_out(cells, need, begun, np.inf, most_paths)
+    total = share_out(cells, need, fill_cells(cells, np.full(n, offer)), np.inf)
     if total == FULL:
         return
     is_chosen = np.zeros(n, np.bool_)
@@ -226,9 +224,11 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
                 break
             copy_cells(cells, saved)
             cells.work[0] += k * (n + k) // 2
-            after = put_in(cells, place, costs[row], need, total)
+            least, heirs = least_costs(cells), np.empty(n, np.int64)
+            give_up(cells, place, need, least, heirs)
+            after = put_in(cells, place, costs[row].copy(), need, total, least, heirs)
             if after != FULL:
-                after = share_out(cells, need, after, limit, most_paths)
+                after = share_out(cells, need, after, limit)
             bounds[place, column] = np.inf
             if after != FULL and after < limit:
                 others[column], rows[place], total = rows[place], row, after
@@ -310,9 +310,7 @@ def _find_best_set(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
     cells = _empty_cells(costs[rows].T.copy(), prices[rows])
     empty = _empty_cells(cells.costs, prices[rows])
     offers, some, lacking = np.full(n, offer), np.arange(k), np.empty(k, np.int64)
-    most_paths = _MOST_PATHS * (n + k)
-    begun = fill_cells(cells, offers)
-    limit = share_out(cells, need, begun, np.inf, most_paths) * (1 - _ROUNDING)
+    limit = share_out(cells, need, fill_cells(cells, offers), np.inf) * (1 - _ROUNDING)
     while True:
         for _ in range(_STEPS):
             bound, square = 0.0, 0
@@ -338,8 +336,7 @@ def _find_best_set(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
                 cells.prices[place] = prices[some[place]]
                 for j in range(n):
                     cells.costs[j, place] = costs[some[place], j]
-            begun = fill_cells(cells, offers)
-            cost = share_out(cells, need, begun, limit, most_paths)
+            cost = share_out(cells, need, fill_cells(cells, offers), limit)
             for place in range(k):
                 prices[some[place]] = cells.prices[place]
             if cost != FULL and cost < limit:
@@ -364,5 +361,6 @@ def _empty_cells(costs: Numbers, prices: Numbers) -> Cells:
         piece[MASS, place], piece[AFTER, place] = 0, place + 1
     cell[FIRST] = -1
     moves, via = np.full((k, k), np.inf), np.full((k, k), -1)
-    work = np.zeros(1, np.int64)
-    return Cells(costs, prices, moves, via, cell, np.full(n, -1), piece, unused, work)
+    following, known = np.empty((k, k, NEXT), np.int64), np.full((k, k), -np.inf)
+    part, work = np.full(n, -1), np.zeros(1, np.int64)
+    return Cells(costs, prices, moves, via, following, known, cell, part, piece, unused, work)

@@ -32,18 +32,22 @@ from uniproto.methods.search.exact_plan import Numbers, Rows
 from uniproto.problem.problem import Problem
 from uniproto.runtime.budget import Budget, Check
 from uniproto.runtime.threads import parallel_for, pieces_of
-from uniproto.transport.cell_kernels import FULL, Cells, unit_bounds, unit_costs
+from uniproto.transport.cell_kernels import (
+    FULL,
+    Cells,
+    least_costs,
+    surroundings,
+    unit_bounds,
+    unit_costs,
+)
 from uniproto.transport.cells import (
     copied,
     exchange,
     filled,
     holders,
-    least_costs,
     losses,
-    neighbours,
     restore,
     shares,
-    targets_of,
     with_more_room,
     without,
 )
@@ -79,8 +83,21 @@ class CellPlan:
     def _fill(self, costs: Numbers, prices: Numbers) -> None:
         self.cells, self.total = filled(costs, self.offer, self.need, prices)
         self._spare, self._exchanges, self._counted = copied(self.cells), 0, 0
-        self._least: Numbers | None = None
+        self._has_changed()
         self._count()
+
+    def _has_changed(self) -> None:
+        self._is_saved = False  # whether the spare cells are as these
+        self._least: Numbers | None = None  # costs of the targets, at these prices
+        self._given_up = -1, np.empty(0), np.empty(0, np.int64), 0.0  # which place; as `without`
+
+    def _without(self, place: int) -> tuple[Numbers, NDArray[np.int64], float]:
+        """As `without`, found once as long as nothing changes."""
+        if self._given_up[0] != place:
+            if self._least is None:
+                self._least = least_costs(self.cells)
+            self._given_up = place, *without(self.cells, place, self.need, self._least)
+        return self._given_up[1:]
 
     def _count(self, more: float = 0.0) -> None:
         """Count what compiled loops have done since, and some more work."""
@@ -103,28 +120,30 @@ class CellPlan:
         return shares(self.cells)
 
     def exchange(self, place: int, row: int, below: float) -> bool:
-        costs = self.row_costs.columns(np.array([row]))[:, 0]
+        costs, (least, heirs, _) = self.row_costs.row(row), self._without(place)
         limit = below * self.problem.masses.total / self.row_costs.unit
         while True:
-            restore(self._spare, self.cells)
-            column = self.cells.costs[:, place].copy()
-            total = exchange(self.cells, place, costs, self.need, self.total, limit)
+            if not self._is_saved:
+                restore(self._spare, self.cells)
+                self._is_saved = True
+            total = exchange(self.cells, place, costs, self.need, self.total, limit, least, heirs)
             self._count(_WORK_OF_TRIAL + self.row_costs.work(1, len(costs)) + 2 * len(costs))
             if total != FULL and total < limit:
-                self.rows[place], self.total, self._least = row, total, None
+                self.rows[place], self.total = row, total
+                self._has_changed()
                 self._exchanges += 1
                 if self._exchanges >= _REFILLED:
                     self._fill(self.cells.costs, self.cells.prices)
                 return True
             restore(self.cells, self._spare)
-            self.cells.costs[:, place] = column
+            costs, self.cells.costs[:, place] = self.cells.costs[:, place].copy(), costs
             if total != FULL:
                 return False
             self._make_room()
 
     def _make_room(self) -> None:
         self.cells = with_more_room(self.cells)
-        self._spare = copied(self.cells)
+        self._spare, self._is_saved = copied(self.cells), True
 
     def descend_all(self, row_of_target: Rows, goes_on: Check) -> None:
         """What `Exchanges.descend_all` does, in compiled code, where any rows are allowed.
@@ -158,15 +177,13 @@ class CellPlan:
             elif why == CHANGED:
                 self._fill(self.cells.costs, self.cells.prices)
                 exchanges = _REFILLED
-        self._least = None
+        self._has_changed()
 
     def bounds(self, place: int, rows: Rows, *, near: bool) -> Numbers:
-        if self._least is None:
-            self._least = least_costs(self.cells)
-        least, rise = without(self.cells, place, self.need, self._least)
+        least, _, rise = self._without(place)
         if near:
-            own = targets_of(self.cells, np.array([place]))
-            targets = targets_of(self.cells, np.array([*self.around(place), place]))
+            _, targets, ends = surroundings(self.cells, place, NEAR)
+            own = targets[: ends[0]]
             price = float(self.cells.prices[place])
             step = STEP * (price - float((self.cells.costs[own, place] - least[own]).min()))
             block = self.row_costs.block(rows, targets)
@@ -183,7 +200,7 @@ class CellPlan:
 
     def likely(self, place: int) -> Rows:
         self.budget.spend(_WORK_OF_VISIT)
-        own = targets_of(self.cells, np.array([place]))
+        own = surroundings(self.cells, place, 0)[1]
         rows = self.row_costs.near(own, int(self.rows[place]))
         if len(rows) > SCREENED:
             some = own[:: -(-len(own) // ENOUGH)]
@@ -193,7 +210,7 @@ class CellPlan:
         return rows
 
     def around(self, place: int) -> list[int]:
-        return neighbours(self.cells, place, NEAR).tolist()
+        return surroundings(self.cells, place, NEAR)[0][1:].tolist()
 
     def losses(self) -> Numbers:
         rises = losses(self.cells, self.need)
@@ -207,7 +224,8 @@ class CellPlan:
         rows, self.total, held = saved
         changed = np.flatnonzero(self.rows != rows)
         self.cells.costs[:, changed] = self.row_costs.columns(rows[changed])
-        self.rows, self._least = rows.copy(), None
+        self.rows = rows.copy()
+        self._has_changed()
         if held.piece.shape == self.cells.piece.shape:
             restore(self.cells, held)
         else:

@@ -14,18 +14,17 @@ from uniproto.fills.priced_fills import cheapest_first
 from uniproto.methods.search.exact_plan import LEAST_GAIN
 from uniproto.runtime.compiling import njit
 from uniproto.transport.cell_kernels import (
-    AFTER,
-    FIRST,
     FULL,
-    TARGET,
     Cells,
     Numbers,
     copy_cells,
     copy_numbers,
     give_up,
     least_costs,
+    lowest,
     put_in,
     share_out,
+    surroundings,
     unit_bounds,
 )
 
@@ -35,7 +34,6 @@ NEAR = 10  # prototypes around one that share its targets
 CLOSEST = 2  # prototypes around one whose targets are tried as rows
 STEP = 0.15  # of the range of what a cell's targets pay
 TRIED = 2  # of the likeliest rows, exactly
-_MOST_PATHS = 30  # for each cell: an exchange takes a few
 
 DONE, SPENT, NO_ROOM, CHANGED = 0, 1, 2, 3  # why it ends
 
@@ -96,8 +94,8 @@ def descend(
         rows.is_free[rows.chosen[place]], rows.is_free[row] = True, False
         rows.chosen[place] = row
         _wait(waiting, place)
-        around = _neighbours(cells, place)
-        for position in range(len(around)):
+        around = surroundings(cells, place, NEAR)[0]
+        for position in range(1, len(around)):
             _wait(waiting, around[position])
         left -= 1
         if left == 0:
@@ -121,48 +119,44 @@ def _visit(
 
     FULL where there is no room to try one; the row is -1 where none is better.
     """
-    n, k = cells.costs.shape
-    targets, is_there = np.empty(n, np.int64), np.zeros(n, np.bool_)
-    own = _add_targets(cells, place, targets, 0, is_there)
-    close = size = own
-    around = _neighbours(cells, place)
-    for position in range(len(around)):
-        size = _add_targets(cells, around[position], targets, size, is_there)
-        if position < CLOSEST:
-            close = size
+    n = len(cells.costs)
+    places, targets, ends = surroundings(cells, place, NEAR)
+    own, close, size = ends[0], ends[min(CLOSEST, len(places) - 1)], len(targets)
     likely = _likely(cells, rows, targets, own, close)
     if len(likely) == 0:
         return total, -1
     costs, reduced, heirs = np.empty(n), np.empty(n), np.empty(n, np.int64)
     copy_numbers(least, reduced)
     rise = give_up(cells, place, need, reduced, heirs)
-    price, lowest = cells.prices[place], np.inf
+    price, cheapest = cells.prices[place], np.inf
     near, masses = np.empty(size), np.empty(size)
     for position in range(size):
         j = targets[position]
         near[position], masses[position] = reduced[j], offer[j]
         if position < own:
-            lowest = min(lowest, cells.costs[j, place] - reduced[j])
-    step = STEP * (price - lowest) if own else 0.0
-    bounds = unit_bounds(rows.costs, likely, targets[:size], near, masses, float(need), price, step)
+            cheapest = min(cheapest, cells.costs[j, place] - reduced[j])
+    step = STEP * (price - cheapest) if own else 0.0
+    bounds = unit_bounds(rows.costs, likely, targets, near, masses, float(need), price, step)
     cells.work[0] += len(likely) * size
-    goal = total * (1 - LEAST_GAIN)
+    goal, is_saved = total * (1 - LEAST_GAIN), False
     for _ in range(min(TRIED, len(likely))):
-        best = _least(bounds)
+        best = lowest(bounds)
         if total + rise + bounds[best] >= goal:
             break
         bounds[best], row = np.inf, likely[best]
-        copy_cells(cells, spare)
+        if not is_saved:
+            copy_cells(cells, spare)
+            is_saved = True
         for j in range(n):
-            reduced[j], costs[j] = cells.costs[j, place], rows.costs[row, j]
-        found = put_in(cells, place, costs, need, total)
+            costs[j] = rows.costs[row, j]
+        found = put_in(cells, place, costs, need, total, reduced, heirs)
         if found != FULL:
-            found = share_out(cells, need, found, goal, _MOST_PATHS * (k + 4))
+            found = share_out(cells, need, found, goal)
         if found != FULL and found < goal:
             return found, row
         copy_cells(spare, cells)
         for j in range(n):
-            cells.costs[j, place] = reduced[j]
+            cells.costs[j, place] = costs[j]
         if found == FULL:
             return FULL, -1
     return total, -1
@@ -192,46 +186,6 @@ def _likely(
         cheapest_first(totals, ones, found, size, SCREENED)
         size = SCREENED
     return found[:size]
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _least(numbers: Numbers) -> int:
-    best = 0
-    for i in range(len(numbers)):
-        if numbers[i] < numbers[best]:
-            best = i
-    return best
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _add_targets(
-    cells: Cells, place: int, found: NDArray[np.int64], size: int, is_in: NDArray[np.bool_]
-) -> int:
-    """Add the targets of a cell that are not there yet; how many there are then."""
-    piece = cells.cell[FIRST, place]
-    while piece >= 0:
-        j = cells.piece[TARGET, piece]
-        if not is_in[j]:
-            is_in[j], found[size] = True, j
-            size += 1
-        piece = cells.piece[AFTER, piece]
-    return size
-
-
-@njit(cache=True, nogil=True, inner=True)
-def _neighbours(cells: Cells, place: int) -> NDArray[np.int64]:
-    """The cells that a cell gives mass to, or takes it from, most cheaply; the closest first."""
-    k = len(cells.prices)
-    count, apart = min(NEAR, k - 1), np.empty(k)
-    for p in range(k):
-        gap = cells.prices[place] - cells.prices[p]
-        apart[p] = min(cells.moves[place, p] + gap, cells.moves[p, place] - gap)
-    apart[place] = np.inf
-    found = np.empty(count, np.int64)
-    for position in range(count):
-        found[position] = _least(apart)
-        apart[found[position]] = np.inf
-    return found
 
 
 @njit(cache=True, nogil=True, inner=True)
