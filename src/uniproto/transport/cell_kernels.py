@@ -16,7 +16,7 @@ _PATHS, _PATHS_TO_LIMIT = 200, 30  # at most: for each target and cell; for each
 FULL = -1.0  # instead of a cost: there was no room for more pieces
 
 
-HELD, FIRST = 0, 1
+HELD, FIRST, TOUCHED = 0, 1, 2
 TARGET, HOLDER, MASS, AFTER, BEFORE, OTHER = 0, 1, 2, 3, 4, 5
 
 
@@ -32,7 +32,8 @@ class Cells(NamedTuple):
     via: NDArray[np.int64]  # and the piece it is of; -1: gone, and the cost is a bound
     next: NDArray[np.int64]  # k × k × a few: targets to move next, the cheapest first; -1: no more
     known: Numbers  # k × k: all pieces that cost less to move are among these
-    cell: NDArray[np.int64]  # for each: the mass it holds, its first piece
+    cell: NDArray[np.int64]  # for each: the mass it holds, its first piece, and
+    # whether moves from it may have changed since it was last copied
     part: NDArray[np.int64]  # piece of each target
     piece: NDArray[np.int64]  # for each: target, cell, mass, and its places in three lists:
     # the next of its cell (or the next unused one), the one before, the next of its target
@@ -207,7 +208,7 @@ def put_in(
         return FULL
     # int: a literal 0 would be compiled as a type of its own
     _, whole, portion = cheapest_first(net, mass, pieces, int(size), need)
-    cells.prices[place] = net[whole]
+    cells.prices[place], cells.cell[TOUCHED, place] = net[whole], 1
     for p in range(k):
         _forget_move(cells, place, p)
         _forget_move(cells, p, place)
@@ -283,17 +284,22 @@ def share_out(cells: Cells, need: int, total: float, limit: float) -> float:
 
 
 @njit(cache=True, nogil=True, inner=True)
-def copy_cells(cells: Cells, to: Cells) -> None:
-    """Make `to` what the cells are, but for costs, which both share."""
+def copy_cells(cells: Cells, to: Cells, place: int) -> None:
+    """Make `to`, a copy of earlier, what the cells are now, but for costs, which both share.
+
+    `place` was exchanged since in one of the two.
+    """
+    for p in range(len(cells.prices)):
+        is_whole = cells.cell[TOUCHED, p] > 0 or to.cell[TOUCHED, p] > 0
+        cells.cell[TOUCHED, p] = 0
+        for q in range(0 if is_whole else place, len(cells.prices) if is_whole else place + 1):
+            to.moves[p, q], to.via[p, q] = cells.moves[p, q], cells.via[p, q]
+            to.known[p, q] = -np.inf
     copy_numbers(cells.prices, to.prices)
-    copy_numbers(cells.moves.ravel(), to.moves.ravel())
-    copy_numbers(cells.via.ravel(), to.via.ravel())
     copy_numbers(cells.cell.ravel(), to.cell.ravel())
     copy_numbers(cells.part, to.part)
     copy_numbers(cells.piece.ravel(), to.piece.ravel())
     copy_numbers(cells.unused, to.unused)
-    for p in range(len(to.known)):
-        to.known[p] = -np.inf
 
 
 @njit(cache=True, nogil=True, inner=True)
@@ -384,6 +390,7 @@ def _forget_move(cells: Cells, p: int, q: int) -> None:
 @njit(cache=True, nogil=True, inner=True)
 def _find_move(cells: Cells, p: int, q: int) -> None:
     """The cheapest move from one cell to another, over all pieces, or the next of those known."""
+    cells.cell[TOUCHED, p] = 1
     count, position = cells.next.shape[2], 0
     while cells.known[p, q] > -np.inf and position < count and cells.next[p, q, position] >= 0:
         j = cells.next[p, q, position]
@@ -395,7 +402,7 @@ def _find_move(cells: Cells, p: int, q: int) -> None:
             return
         position += 1
     extras, found = np.empty(count), 0
-    cells.moves[p, q], cells.via[p, q] = np.inf, -1
+    _forget_move(cells, p, q)
     piece = cells.cell[FIRST, p]
     while piece >= 0:
         j = cells.piece[TARGET, piece]
@@ -420,7 +427,7 @@ def _find_move(cells: Cells, p: int, q: int) -> None:
 @njit(cache=True, nogil=True, inner=True)
 def _note_arrival(cells: Cells, piece: int) -> None:
     j, p = cells.piece[TARGET, piece], cells.piece[HOLDER, piece]
-    own = cells.costs[j, p]
+    own, cells.cell[TOUCHED, p] = cells.costs[j, p], 1
     for q in range(len(cells.prices)):
         extra = cells.costs[j, q] - own
         cells.known[p, q] = min(cells.known[p, q], extra)
@@ -432,6 +439,7 @@ def _note_arrival(cells: Cells, piece: int) -> None:
 @njit(cache=True, nogil=True, inner=True)
 def _note_departure(cells: Cells, place: int, piece: int) -> None:
     """The moves that belonged to a piece that is gone are bounds from now on."""
+    cells.cell[TOUCHED, place] = 1
     for q in range(len(cells.prices)):
         if cells.via[place, q] == piece:
             cells.via[place, q] = -1

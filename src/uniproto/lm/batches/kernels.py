@@ -17,6 +17,7 @@ from uniproto.transport.cell_kernels import (
     MASS,
     NEXT,
     TARGET,
+    TOUCHED,
     Cells,
     copy_cells,
     fill_cells,
@@ -211,6 +212,7 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
     total = share_out(cells, need, fill_cells(cells, np.full(n, offer)), np.inf)
     if total == FULL:
         return
+    copy_cells(cells, saved, 0)
     is_chosen = np.zeros(n, np.bool_)
     is_chosen[rows] = True
     others, before, most = np.flatnonzero(~is_chosen), np.inf, cells.work[0] + _WORK * n
@@ -222,7 +224,6 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
             row, limit = others[column], total * (1 - _ROUNDING)
             if total + bounds[place, column] >= limit:
                 break
-            copy_cells(cells, saved)
             cells.work[0] += k * (n + k) // 2
             least, heirs = least_costs(cells), np.empty(n, np.int64)
             give_up(cells, place, need, least, heirs)
@@ -231,10 +232,11 @@ def _exchange_rows(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
                 after = share_out(cells, need, after, limit)
             bounds[place, column] = np.inf
             if after != FULL and after < limit:
+                copy_cells(cells, saved, place)
                 others[column], rows[place], total = rows[place], row, after
                 bounds[place], bounds[:, column] = np.inf, np.inf
             else:
-                copy_cells(saved, cells)
+                copy_cells(saved, cells, place)
                 for j in range(n):
                     cells.costs[j, place] = costs[rows[place], j]
                 if total < before:
@@ -331,7 +333,7 @@ def _find_best_set(costs: Numbers, offer: int, need: int, rows: Rows, prices: Nu
             for place in range(k):
                 prices[some[place]] += (limit - bound) / square * lacking[place]
         if bound < limit:
-            copy_cells(empty, cells)
+            copy_cells(empty, cells, 0)
             for place in range(k):
                 cells.prices[place] = prices[some[place]]
                 for j in range(n):
@@ -356,10 +358,10 @@ def _empty_cells(costs: Numbers, prices: Numbers) -> Cells:
     """As `cells_for`, compiled."""
     n, k = costs.shape
     room = n + 4 * k + 4
-    piece, cell, unused = np.full((6, room), -1), np.zeros((2, k), np.int64), np.array([0, room])
+    piece, cell, unused = np.full((6, room), -1), np.zeros((3, k), np.int64), np.array([0, room])
     for place in range(room):
         piece[MASS, place], piece[AFTER, place] = 0, place + 1
-    cell[FIRST] = -1
+    cell[FIRST], cell[TOUCHED] = -1, 1
     moves, via = np.full((k, k), np.inf), np.full((k, k), -1)
     following, known = np.empty((k, k, NEXT), np.int64), np.full((k, k), -np.inf)
     part, work = np.full(n, -1), np.zeros(1, np.int64)

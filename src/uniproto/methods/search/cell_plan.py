@@ -160,6 +160,7 @@ class CellPlan:
         waiting = Waiting.of(np.arange(given, self.k), self.k)
         exchanges, why = _REFILLED, SPENT
         while why != DONE and goes_on():
+            restore(self._spare, self.cells)
             self.total, exchanges, why = descend(
                 self.cells,
                 self._spare,

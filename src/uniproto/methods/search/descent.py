@@ -138,23 +138,21 @@ def _visit(
     step = STEP * (price - cheapest) if own else 0.0
     bounds = unit_bounds(rows.costs, likely, targets, near, masses, float(need), price, step)
     cells.work[0] += len(likely) * size
-    goal, is_saved = total * (1 - LEAST_GAIN), False
+    goal = total * (1 - LEAST_GAIN)
     for _ in range(min(TRIED, len(likely))):
         best = lowest(bounds)
         if total + rise + bounds[best] >= goal:
             break
         bounds[best], row = np.inf, likely[best]
-        if not is_saved:
-            copy_cells(cells, spare)
-            is_saved = True
         for j in range(n):
             costs[j] = rows.costs[row, j]
         found = put_in(cells, place, costs, need, total, reduced, heirs)
         if found != FULL:
             found = share_out(cells, need, found, goal)
         if found != FULL and found < goal:
+            copy_cells(cells, spare, place)
             return found, row
-        copy_cells(spare, cells)
+        copy_cells(spare, cells, place)
         for j in range(n):
             cells.costs[j, place] = costs[j]
         if found == FULL:
