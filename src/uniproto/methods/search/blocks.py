@@ -34,6 +34,7 @@ _PAIRS, _FEWEST, _MOST = 200_000, 12, 120  # prototypes and targets in a block; 
 _IN_WAVE = 16  # blocks that are improved side by side
 _LEAST = 0.01  # of the cost, for as much work as all so far: what waves must gain at least
 _WORK_EACH, _WORK_OF_BLOCK = 2.5e7, 1e9  # of a prototype of a block, and of a block, at most
+_OWN = 32  # rows of each cell that are tried, where targets are rows
 _NEAREST = 64  # rows around each cell, where targets are not rows themselves
 _MOST_NUMBERS = 4_000_000  # of rows around a block's cells and its targets, whose costs are held
 _CHEAPEST = 12  # and where nothing is near, but some cost it least
@@ -166,7 +167,9 @@ class Blocks:
         targets, numbers = np.unique(every, return_inverse=True)
         held = sp.csr_array((masses, (by, numbers)), (len(places), len(targets)))
         if self._one_set or not len(targets):
-            near = targets
+            cells, largest = np.empty(len(targets), np.int32), np.argsort(masses, kind="stable")
+            cells[numbers[largest]] = by[largest]
+            near = _nearest_to_middle(self.problem, targets, cells, len(places))
         elif around is not None:
             count = max(_CHEAPEST, _MOST_NUMBERS // (len(places) * len(targets)))
             near = np.unique(around[:count, places])
@@ -278,6 +281,20 @@ def _part_of(
         candidates=np.searchsorted(numbers, np.union1d(candidates, np.setdiff1d(chosen, given))),
         **rules,
     )
+
+
+def _nearest_to_middle(
+    problem: Problem, targets: Rows, cells: NDArray[np.int32], k: int
+) -> Rows:
+    """Of the targets of each cell those that are nearest to its middle, where it has many."""
+    if len(targets) <= _OWN * k or not have_centres(problem.costs):
+        return targets
+    weights = np.full(len(targets), 1 / len(targets))
+    part = Assigner(problem.among(problem.candidates[:1], targets, weights))
+    points = centres(part, cells, np.ones(len(targets)), k)
+    order = np.lexsort((part.costs_to_own(points, cells), cells))
+    rank = np.arange(len(targets)) - np.searchsorted(cells[order], cells[order])
+    return np.sort(targets[order[rank < _OWN]])
 
 
 def _cheap_rows(problem: Problem, targets: Rows, held: sp.csr_array) -> Rows:
