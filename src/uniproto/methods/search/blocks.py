@@ -283,9 +283,7 @@ def _part_of(
     )
 
 
-def _nearest_to_middle(
-    problem: Problem, targets: Rows, cells: NDArray[np.int32], k: int
-) -> Rows:
+def _nearest_to_middle(problem: Problem, targets: Rows, cells: NDArray[np.int32], k: int) -> Rows:
     """Of the targets of each cell those that are nearest to its middle, where it has many."""
     if len(targets) <= _OWN * k or not have_centres(problem.costs):
         return targets
