@@ -168,7 +168,9 @@ def cells_plan(
         return None
     floor = float(proof.prices.min())
     potentials = proof.potentials - floor
-    # A target without mass gets the lowest price at which no row claims it.
-    of_targets = np.maximum((potentials - costs).max(axis=1), 0.0)
+    of_targets = np.empty(len(offer))
     of_targets[offered] = np.maximum(proof.prices - floor, 0.0)
+    # A target without mass gets the lowest price at which no row claims it.
+    others = np.flatnonzero(offer == 0)
+    of_targets[others] = (potentials - costs[others]).max(axis=1, initial=0.0)
     return Plan(masses, proof.cost, of_targets, potentials, proof.gap, True)

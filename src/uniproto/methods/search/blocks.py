@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -216,7 +216,8 @@ class Blocks:
         gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         if are_shares:  # what is held need not be the best plan of the rows before
             gain = (paid - float(costs @ masses)) / problem.masses.total
-        return ImprovedBlock(places, rows, by, targets[found], masses, costs, gain, alone.done)
+        work = alone.done + (0.0 if table is None else self._costs.work(*table.shape))
+        return ImprovedBlock(places, rows, by, targets[found], masses, costs, gain, work)
 
 
 class Block(NamedTuple):
@@ -290,7 +291,9 @@ def _nearest_to_middle(problem: Problem, targets: Rows, cells: NDArray[np.int32]
     weights = np.full(len(targets), 1 / len(targets))
     part = Assigner(problem.among(problem.candidates[:1], targets, weights))
     points = centres(part, cells, np.ones(len(targets)), k)
-    order = np.lexsort((part.costs_to_own(points, cells), cells))
+    costs: Any = problem.costs
+    own = costs.block_of_points(points, targets)[cells, np.arange(len(targets))]
+    order = np.lexsort((own, cells))
     rank = np.arange(len(targets)) - np.searchsorted(cells[order], cells[order])
     return np.sort(targets[order[rank < _OWN]])
 
