@@ -365,18 +365,16 @@ class Problem:
         target_weights: NDArray[np.float64] | None,
         costs: Costs | None = None,
     ) -> Problem:
-        """The problem among some of its rows, which are renumbered, with these weights.
+        """The problem among some of its rows, ascending and renumbered, with these weights.
 
         `costs` are those of these rows, where they are known.
         """
-        place = np.full(self.m, -1)
-        place[source_rows] = np.arange(len(source_rows))
-        initial, candidates = place[self.initial], place[self.candidates]
+        initial = places_among(source_rows, self.initial)
         return self.changed(
             costs=self.costs.restrict(source_rows, target_rows) if costs is None else costs,
             target_weights=target_weights,
             initial=initial[initial >= 0],
-            candidates=candidates[candidates >= 0],
+            candidates=np.flatnonzero(places_among(self.candidates, source_rows) >= 0),
             weights_origin=None,
             groups=(),
             limits=None if self.limits is None else self.limits.among(source_rows),
@@ -605,6 +603,18 @@ def _split(
         part = part.changed(_k=int(quota[index]), effort=problem.effort / np.count_nonzero(quota))
         parts.append(Group(name, source_rows, target_rows, mass, part))
     return tuple(parts)
+
+
+def places_among(rows: NDArray[np.intp], numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Where each number is among ascending rows; -1: nowhere.
+
+    >>> places_among(np.array([2, 5, 7]), np.array([7, 3, 2]))
+    array([ 2, -1,  0])
+    """
+    if not len(rows):
+        return np.full(len(numbers), -1)
+    places = np.minimum(np.searchsorted(rows, numbers), len(rows) - 1)
+    return np.where(rows[places] == numbers, places, -1)
 
 
 def some_of(count: int, size: int, random: np.random.Generator) -> NDArray[np.intp]:

@@ -26,7 +26,7 @@ from uniproto.methods.search.exchanges import Exchanges
 from uniproto.methods.search.gpu_assigner import row_costs_of
 from uniproto.problem.allowed import Allowed
 from uniproto.problem.masses import Masses
-from uniproto.problem.problem import Problem
+from uniproto.problem.problem import Problem, places_among
 from uniproto.runtime.budget import Budget
 from uniproto.runtime.threads import parallel_map, pieces_of
 
@@ -165,7 +165,7 @@ class Blocks:
         every = np.concatenate([self._targets[place] for place in places])
         masses = np.concatenate([self._masses[place] for place in places])
         targets, numbers = np.unique(every, return_inverse=True)
-        held = sp.csr_array((masses, (by, numbers)), (len(places), len(targets)))
+        offer = np.bincount(numbers, masses, len(targets)).astype(np.int64)
         if self._one_set or not len(targets):
             cells, largest = np.empty(len(targets), np.int32), np.argsort(masses, kind="stable")
             cells[numbers[largest]] = by[largest]
@@ -174,8 +174,9 @@ class Blocks:
             count = max(_CHEAPEST, _MOST_NUMBERS // (len(places) * len(targets)))
             near = np.unique(around[:count, places])
         else:
+            held = sp.csr_array((masses, (by, numbers)), (len(places), len(targets)))
             near = _cheap_rows(self.problem, targets, held)
-        return Block(places, near, targets, held)
+        return Block(places, near, targets, offer)
 
     def _all_improved(self, wave: list[Block]) -> list[ImprovedBlock]:
         """Blocks after exchanges; as many side by side as tables of costs fit into memory."""
@@ -186,47 +187,48 @@ class Blocks:
 
     def _improved(self, block: Block) -> ImprovedBlock:
         """A block after exchanges among its rows."""
-        problem, (places, near, targets, held) = self.problem, block
+        problem, (places, near, targets, offer) = self.problem, block
         if not len(targets):
             nothing = np.empty(0, np.intp)
-            rows, costs = self.rows[places], np.empty(0)
-            return ImprovedBlock(places, rows, nothing, nothing, nothing, costs, 0.0, 0.0)
-        offer, chosen = held.sum(axis=0), self.rows[places]
-        paid = sum(float(self._own[place] @ self._masses[place]) for place in places)
-        others = np.delete(self.rows, places)
+            return ImprovedBlock(places, self.rows[places], *3 * (nothing,), np.empty(0), 0.0, 0.0)
         table = self._costs.table(near, targets) if self._is_free else None
-        part = _part_of(problem, chosen, others, near, targets, offer / offer.sum(), table)
+        held = None if table is None else MatrixCosts(table, "precomputed", 0.0)
+        part = problem.among(near, targets, offer / offer.sum(), held).changed(_k=len(places))
+        if not self._is_free:
+            part = _allowed_beside(problem, part, near, np.delete(self.rows, places))
         are_shares = int(offer.sum()) == len(places) * problem.masses.need
         if are_shares:
             part.masses = Masses(offer, problem.masses.need)
         alone = Budget(min(_WORK_EACH * len(places), _WORK_OF_BLOCK), self.budget.deadline)
-        goes_on, begun = alone.part(math.inf), np.searchsorted(near, chosen)
+        goes_on, begun = alone.part(math.inf), np.searchsorted(near, self.rows[places])
         if table is not None:
             plan = CellPlan(part, begun, RowCosts(part, table, self._costs.unit), alone)
             before = plan.cost
-            row_of_target = _places_of(targets, near) if self._one_set else np.empty(0, np.intp)
+            row_of_target = places_among(near, targets) if self._one_set else np.empty(0, np.intp)
             plan.descend_all(row_of_target, goes_on)
         else:
             plan = CellPlan(part, begun, RowCosts(part).hold(), alone)
             before = plan.cost
             Exchanges(plan, Allowed(part), goes_on).descend_all()
-        cells = np.arange(len(targets)), plan.cell_of_target, offer
-        found, by, masses = plan.shares if are_shares else cells
-        costs, rows = plan.cells.costs[found, by] * plan.row_costs.unit, near[plan.rows]
+        whole = np.arange(len(targets)), plan.cell_of_target.astype(np.int64), offer
+        found, by, masses = plan.shares if are_shares else whole
+        costs = plan.cells.costs[found, by] * plan.row_costs.unit
         gain = (before - plan.cost) * float(offer.sum() / problem.masses.total)
         if are_shares:  # what is held need not be the best plan of the rows before
+            paid = sum(float(self._own[place] @ self._masses[place]) for place in places)
             gain = (paid - float(costs @ masses)) / problem.masses.total
         work = alone.done + (0.0 if table is None else self._costs.work(*table.shape))
+        rows = near[plan.rows]
         return ImprovedBlock(places, rows, by, targets[found], masses, costs, gain, work)
 
 
 class Block(NamedTuple):
-    """Places near to each other, rows to try there, and how much each holds of which targets."""
+    """Places near to each other, rows to try there, and how much they hold of which targets."""
 
     places: NDArray[np.intp]
     rows: Rows
     targets: Rows
-    held: sp.csr_array
+    offer: NDArray[np.int64]
 
 
 class ImprovedBlock(NamedTuple):
@@ -244,44 +246,20 @@ class ImprovedBlock(NamedTuple):
     work: float
 
 
-def _places_of(numbers: Rows, among: Rows) -> Rows:
-    """Where each number is among ascending ones; -1: nowhere."""
-    places = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
-    return np.where(among[places] == numbers, places, -1)
-
-
-def _part_of(
-    problem: Problem,
-    chosen: Rows,
-    others: Rows,
-    numbers: Rows,
-    targets: Rows,
-    weights: NDArray[np.float64],
-    table: NDArray[np.float32] | None,
-) -> Problem:
-    """The problem of a block: its rows and targets, and what its other prototypes leave allowed."""
-    given = chosen[np.isin(chosen, problem.initial)]
-    costs = None if table is None else MatrixCosts(table, "precomputed", 0.0)
-    part = problem.among(numbers, targets, weights, costs)
-    rules = {}
+def _allowed_beside(problem: Problem, part: Problem, numbers: Rows, others: Rows) -> Problem:
+    """The part of a problem among rows with these numbers, as its other prototypes allow it."""
+    rules, candidates = {}, part.candidates
     for name in ("limits", "keep"):
         rule = getattr(problem, name)
         if rule is not None:
             counts, among = rule.counts(others), getattr(part, name)
             least = np.maximum(rule.least - counts, 0)
             rules[name] = replace(among, least=least, most=rule.most - counts)
-    free = numbers[part.candidates]
     if problem.twin_distance is not None and len(others):
         allowed = Allowed(problem)
         barred = np.concatenate([allowed.near(row) for row in others.tolist()])
-        free = free[~np.isin(free, barred)]
-    candidates = np.setdiff1d(free, given)
-    return part.changed(
-        _k=len(chosen),
-        initial=np.searchsorted(numbers, given),
-        candidates=np.searchsorted(numbers, np.union1d(candidates, np.setdiff1d(chosen, given))),
-        **rules,
-    )
+        candidates = candidates[~np.isin(numbers[candidates], barred)]
+    return part.changed(candidates=candidates, **rules)
 
 
 def _nearest_to_middle(problem: Problem, targets: Rows, cells: NDArray[np.int32], k: int) -> Rows:

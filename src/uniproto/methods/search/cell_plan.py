@@ -84,6 +84,7 @@ class CellPlan:
         self.cells, self.total = filled(costs, self.offer, self.need, prices)
         self._spare, self._exchanges, self._counted = copied(self.cells), 0, 0
         self._has_changed()
+        self._is_saved = True
         self._count()
 
     def _has_changed(self) -> None:
@@ -159,8 +160,9 @@ class CellPlan:
         rows = BlockRows(held, self.rows, is_free, row_of_target)
         waiting = Waiting.of(np.arange(given, self.k), self.k)
         exchanges, why = _REFILLED, SPENT
-        while why != DONE and goes_on():
+        if not self._is_saved:
             restore(self._spare, self.cells)
+        while why != DONE and goes_on():
             self.total, exchanges, why = descend(
                 self.cells,
                 self._spare,

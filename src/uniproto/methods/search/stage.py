@@ -17,7 +17,7 @@ from uniproto.runtime.budget import Budget
 from uniproto.transport.prototypes import FEW
 
 _WORK, _WORK_EACH_ROW = 5.0e8, 5.0e4  # of a stage, at most
-PICKED_FROM = 5  # rows for each prototype that greedy picks are chosen from
+PICKED_FROM = 3  # rows for each prototype that greedy picks are chosen from
 FRUITLESS = 8  # starts in a row: then the search ends, or tries every single exchange
 _EFFORT = 1.0  # times the usual work: less in tests that are not about the search
 
