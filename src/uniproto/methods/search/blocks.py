@@ -67,8 +67,8 @@ class Blocks:
         pieces = held.indptr[1:-1]
         self._targets = np.split(held.indices, pieces)
         self._masses = np.split(held.data, pieces)
-        self._is_free = Allowed(problem).is_free
-        self._in_wave = _IN_WAVE if self._is_free else 1
+        self._allowed = Allowed(problem)
+        self._in_wave = _IN_WAVE if self._allowed.is_free else 1
         self._costs, self._one_set = row_costs_of(problem), targets_are_rows(problem)
         self._own = [self._own_costs(place) for place in range(len(rows))]
         self._has_changed = np.ones(len(rows), np.bool_)  # since it was last in a block
@@ -191,11 +191,11 @@ class Blocks:
         if not len(targets):
             nothing = np.empty(0, np.intp)
             return ImprovedBlock(places, self.rows[places], *3 * (nothing,), np.empty(0), 0.0, 0.0)
-        table = self._costs.table(near, targets) if self._is_free else None
+        table = self._costs.table(near, targets) if self._allowed.is_free else None
         held = None if table is None else MatrixCosts(table, "precomputed", 0.0)
         part = problem.among(near, targets, offer / offer.sum(), held).changed(_k=len(places))
-        if not self._is_free:
-            part = _allowed_beside(problem, part, near, np.delete(self.rows, places))
+        if not self._allowed.is_free:
+            part = _allowed_beside(self._allowed, part, near, np.delete(self.rows, places))
         are_shares = int(offer.sum()) == len(places) * problem.masses.need
         if are_shares:
             part.masses = Masses(offer, problem.masses.need)
@@ -246,9 +246,9 @@ class ImprovedBlock(NamedTuple):
     work: float
 
 
-def _allowed_beside(problem: Problem, part: Problem, numbers: Rows, others: Rows) -> Problem:
+def _allowed_beside(allowed: Allowed, part: Problem, numbers: Rows, others: Rows) -> Problem:
     """The part of a problem among rows with these numbers, as its other prototypes allow it."""
-    rules, candidates = {}, part.candidates
+    rules, candidates, problem = {}, part.candidates, allowed.problem
     for name in ("limits", "keep"):
         rule = getattr(problem, name)
         if rule is not None:
@@ -256,7 +256,6 @@ def _allowed_beside(problem: Problem, part: Problem, numbers: Rows, others: Rows
             least = np.maximum(rule.least - counts, 0)
             rules[name] = replace(among, least=least, most=rule.most - counts)
     if problem.twin_distance is not None and len(others):
-        allowed = Allowed(problem)
         barred = np.concatenate([allowed.near(row) for row in others.tolist()])
         candidates = candidates[~np.isin(numbers[candidates], barred)]
     return part.changed(candidates=candidates, **rules)
