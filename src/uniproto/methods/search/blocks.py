@@ -117,7 +117,8 @@ class Blocks:
         """Places near to each other, around each that has changed, the costliest first."""
         problem = self.problem
         k, n = problem.k, problem.n
-        size = min(k, max(_FEWEST, min(_MOST, math.isqrt(_PAIRS * k // n))))
+        most = max(_FEWEST, min(_MOST, math.isqrt(_PAIRS * k // n)))
+        size = -(-k // -(-k // most))  # the same for all
         nearest_target = np.zeros(k, np.intp)
         for place, costs in enumerate(self._own):
             if len(costs):
