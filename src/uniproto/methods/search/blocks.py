@@ -156,7 +156,7 @@ class Blocks:
         for position, block in enumerate(blocks):
             near = block.rows[~is_taken[block.rows]]
             is_taken[near] = True
-            rows = np.union1d(near, self.rows[block.places])
+            rows = np.sort(np.concatenate([near, self.rows[block.places]]))
             blocks[position] = block._replace(rows=rows)
         return blocks
 
