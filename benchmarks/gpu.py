@@ -1,8 +1,8 @@
 """One GPU: few prototypes of many rows, MNIST end to end, and a million rows against themselves.
 
 The clock runs over the whole call of `select`, from an array in the machine's own memory to the
-indices. Costs of greedy picks, and those of 10,000 prototypes, are of the plan that is kept (β − mean
-gain), which bounds the exact cost from above.
+indices. Costs of greedy picks, and those of 10,000 prototypes, are of the plan that is kept
+(β − mean gain), which bounds the exact cost from above.
 """
 
 from __future__ import annotations
