@@ -393,3 +393,21 @@ def test_masses_of_very_different_sizes_keep_no_exchange_busy() -> None:
     found = uniproto.select(pictures[kept], 40, target_weights=weights)
     greedy = uniproto.select(pictures[kept], 40, target_weights=weights, method=GREEDY)
     assert found.cost < greedy.cost
+
+
+def test_with_seconds_left_other_samples_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_samples(monkeypatch)
+    monkeypatch.setattr("uniproto.transport.cells._MOST_PAIRS", 0)
+    monkeypatch.setattr(search, "FRUITLESS", 2)
+    rows, sampled = clusters(3000), []
+    search_sample = search._search_sample
+
+    def noted(whole: Any, size: int, count: int, **options: Any) -> None:
+        sampled.append(options)
+        search_sample(whole, size, count, **options)
+
+    monkeypatch.setattr(search, "_search_sample", noted)
+    found = uniproto.select(rows, 8, metric="euclidean", seconds=1e6)
+    usual = uniproto.select(rows, 8, metric="euclidean")
+    assert sampled.count({"again": True}) >= 2
+    assert found.cost <= usual.cost * (1 + 1e-12)

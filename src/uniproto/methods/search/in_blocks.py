@@ -28,7 +28,8 @@ def search_in_blocks(stage: Stage) -> None:
     """Improve the best rows so far, or greedy picks; with seconds left, other picks, too."""
     part, budget, began, fruitless = stage.problem, stage.budget, time.perf_counter(), 0
     rows, plan = _picked(stage) if stage.begun is None else (stage.begun, None)
-    stage.rows = rows
+    if not len(stage.rows):
+        stage.rows = rows
     if budget.seconds_left < _SECONDS_OF_PASS * part.k * part.n:
         return
     while True:
@@ -39,7 +40,12 @@ def search_in_blocks(stage: Stage) -> None:
             _search_from_plan(stage, rows, plan)
         took = time.perf_counter() - began
         fruitless = 0 if stage.cost < before else fruitless + 1
-        if not stage.to_end or fruitless == FRUITLESS or budget.seconds_left < took:
+        if (
+            not stage.to_end
+            or stage.goes_on_in_samples
+            or fruitless == FRUITLESS
+            or budget.seconds_left < took
+        ):
             return
         began = time.perf_counter()
         rows, plan = _picked(stage, again=True)
@@ -79,7 +85,13 @@ def _exchange(stage: Stage, rows: Rows, plan: sp.csr_array, kind: str) -> tuple[
 def _search_from_prices(stage: Stage, rows: Rows, *, free: bool) -> None:
     """Medoids and exchanges from these rows, or where they are `free`, from their centres."""
     part, budget, assigner = stage.problem, stage.budget, assigner_of(stage.problem)
-    found, lasts = assigner.assign(rows), budget.part(math.inf)
+    began = time.perf_counter()
+    found = assigner.assign(rows)
+    took = time.perf_counter() - began
+
+    def lasts() -> bool:
+        return budget.seconds_left > took  # for another pass
+
     if free and have_centres(part.costs):
         value = found.value
         budget.spend(work_of_centres(part))

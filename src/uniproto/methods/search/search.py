@@ -13,7 +13,7 @@ go on, or end it early; more of them never lead to worse rows.
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,7 +38,9 @@ from uniproto.transport.prototypes import SMALL
 # Tuned on mixtures of 700 to 200,000 rows, breast cancer and digits of scikit-learn, and MNIST.
 _SAMPLE, _SAMPLE_EACH = 5_000, 400  # rows of the first stage: in all, or for each prototype
 _FEWEST_EACH = 10  # where seconds are limited, so that there are rows soon
-_PAIRS_EACH_SECOND = 12_500_000  # and the pairs of such a sample, which a quarter of it is for
+_PAIRS_EACH_SECOND = 12_500_000  # of rows and targets: such a sample takes a part of them
+_TIMES_OF_FEW = 30  # as many as pairs of prototypes and targets, where prototypes are few
+_LEAST_LEFT = 0.2  # of the seconds, for another sample
 _GROWTH = 64  # of a sample, from one stage to the next
 _SHARE, _LEAST = 0.5, 2e-4  # of the work, the latest, and what that must gain of the cost
 _FEW_TO_MOVE = 30  # prototypes: with more a relocation saves less, and that share is smaller
@@ -94,11 +96,11 @@ def search(
 
 def _in_stages(whole: Stage, seconds: float | None) -> None:
     """Search samples first, and all rows last."""
-    problem = whole.problem
+    problem, began, fruitless = whole.problem, time.perf_counter(), 0
     usual = size = max(_SAMPLE, _SAMPLE_EACH * problem.k)
     if seconds is not None:
-        at_once = seconds * _PAIRS_EACH_SECOND
-        soon = int(math.sqrt(at_once) if whole.are_few else at_once / (PICKED_FROM * problem.k))
+        times = _TIMES_OF_FEW if whole.are_few else PICKED_FROM
+        soon = int(seconds * _PAIRS_EACH_SECOND / (times * problem.k))
         size = min(usual, max(_SAMPLE, _FEWEST_EACH * problem.k, soon))
     pairs, count = len(problem.candidates) * problem.n, 0
     while pairs > SMALL and size**2 < pairs:
@@ -109,25 +111,42 @@ def _in_stages(whole: Stage, seconds: float | None) -> None:
         size, count = usual if size < usual else _GROWTH * size, count + 1
         if whole.budget.is_late:
             return
+        if seconds is not None and whole.budget.seconds_left < _LEAST_LEFT * seconds:
+            break
     if len(whole.rows):
         whole.begun, whole.is_carried = whole.rows, True
     _search(whole)
     whole.save()
+    took = time.perf_counter() - began
+    while whole.goes_on_in_samples and fruitless < FRUITLESS and whole.budget.seconds_left > took:
+        began, before, count = time.perf_counter(), whole.cost, count + 1
+        try:
+            _search_sample(whole, usual, count, again=True)
+        except TooFewApartError:
+            return
+        _search(whole)
+        took, fruitless = time.perf_counter() - began, fruitless + 1
+        if whole.cost < before:
+            whole.save()
+            fruitless = 0
 
 
-def _search_sample(whole: Stage, size: int, count: int) -> None:
-    """Search so many of the rows, from the best so far."""
+def _search_sample(whole: Stage, size: int, count: int, *, again: bool = False) -> None:
+    """Search so many of the rows, from the best so far; `again`: from others."""
     from uniproto.methods.search.starts import sampled
 
     random = np.random.default_rng([whole.problem.seed, count])
-    part, numbers = sampled(whole.problem, size, random, whole.rows)
+    keep = whole.rows[:0] if again else whole.rows
+    part, numbers = sampled(whole.problem, size, random, keep)
     stage = Stage(part, whole.greedy, whole.budget, random, whole.log, is_sample=True)
-    if len(whole.rows):
-        stage.begun, stage.is_carried = np.searchsorted(numbers, whole.rows), True
+    if len(keep):
+        stage.begun, stage.is_carried = np.searchsorted(numbers, keep), True
     try:
         _search(stage)
     finally:
-        if len(stage.rows):
+        if again:
+            whole.begun = numbers[stage.rows]
+        elif len(stage.rows):
             whole.rows, whole.paid = numbers[stage.rows], stage.paid
             whole.save()
 

@@ -72,6 +72,11 @@ class Stage:
         return self.are_few and cells_suit(self.problem.k, self.problem.n)
 
     @property
+    def goes_on_in_samples(self) -> bool:
+        """Whether what is left of the seconds is for samples, as all rows take long."""
+        return self.to_end and self.is_carried and self.are_few and not self.are_cells
+
+    @property
     def effort(self) -> float:
         """The share of the usual work that this stage may do."""
         return self.problem.effort * _EFFORT
