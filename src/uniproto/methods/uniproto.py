@@ -21,7 +21,8 @@ class UniProto:
     prototypes elsewhere, until that gains next to nothing. Small problems and rows on a line are
     searched for a proof that no rows are better, too (`Selection.certificate`). The same seed leads
     to the same rows, however much memory there is. `seconds` lets the very same search go on until
-    then, and ends it then: more are never worse. Ctrl-C ends it and keeps the best rows so far.
+    then, and ends it then; more than it takes without are never worse. Ctrl-C ends it and keeps
+    the best rows so far.
 
     >>> import uniproto
     >>> method = UniProto(seconds=0.1)

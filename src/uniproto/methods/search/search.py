@@ -8,7 +8,7 @@
 
 Each stage begins where the last one ended. How far it goes is counted in work, and it ends where
 work gains next to nothing: the same seed leads to the same rows on every machine. Seconds let it
-go on, or end it early; more of them never lead to worse rows.
+go on, or end it early; more than it takes without them never lead to worse rows.
 """
 
 from __future__ import annotations
