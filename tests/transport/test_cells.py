@@ -141,3 +141,23 @@ def test_the_plan_and_its_prices_are_those_of_the_solver(seed: int) -> None:
     assert found.prices.min() >= 0
     bound = masses.need * found.potentials.sum() - offer @ found.prices
     assert bound == pytest.approx(expected.cost, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_copy_knows_nothing_of_what_became_of_the_cells(seed: int) -> None:
+    costs, masses = np.random.default_rng(seed).random((12, 60)), integer_masses(5, 60)
+
+    def exchanged(cells: Cells, total: float, rows: range) -> float:
+        for place, row in enumerate(rows):
+            least, heirs, _ = without(cells, place, masses.need, least_costs(cells))
+            new = costs[row].copy()
+            total = exchange(cells, place, new, masses.need, total, np.inf, least, heirs)
+            assert_sound(cells, masses, total)
+        return total
+
+    cells = cells_for(costs[:5].T.copy(), np.zeros(5))
+    total = share_out(cells, masses.need, fill_cells(cells, masses.offer), np.inf)
+    copy = copied(cells)._replace(costs=cells.costs.copy())
+    exchanged(cells, total, range(5, 10))
+    copy = copied(copy)._replace(costs=copy.costs)
+    exchanged(copy, total, range(7, 12))

@@ -97,8 +97,10 @@ _CHANGING = [name for name in Cells._fields if name not in ("costs", "work", "ne
 
 
 def copied(cells: Cells) -> Cells:
-    """A copy that shares the costs, and counts the same work."""
-    return cells._replace(**{name: getattr(cells, name).copy() for name in _CHANGING})
+    """A copy that shares the costs, counts the same work, and knows no next moves."""
+    own = {name: getattr(cells, name).copy() for name in _CHANGING}
+    own |= {"next": np.empty_like(cells.next), "known": np.full_like(cells.known, -np.inf)}
+    return cells._replace(**own)
 
 
 def with_more_room(cells: Cells) -> Cells:
